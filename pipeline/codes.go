@@ -161,6 +161,7 @@ const (
 	CodeKeyDestroyed       Code = "ERR_KEY_DESTROYED"
 	CodeKeyUnknown         Code = "ERR_KEY_UNKNOWN"
 	CodeSealFailed         Code = "ERR_SEAL_FAILED"
+	CodeSealBroken         Code = "ERR_SEAL_BROKEN"
 	CodeSelectionInvalid   Code = "ERR_SELECTION_INVALID"
 	CodeSnapshotRequired   Code = "ERR_SNAPSHOT_REQUIRED"
 	CodeSnapshotChanged    Code = "ERR_SNAPSHOT_CHANGED"
@@ -575,6 +576,9 @@ var codeTable = []CodeInfo{
 	{CodeSealFailed, ClassNone, ActPause, nil, ExitRuntime,
 		"the bytes could not be sealed",
 		"Check the tenant's public key."},
+	{CodeSealBroken, ClassNone, ActPause, nil, ExitRefused,
+		"the sealed bytes do not open: they were changed, or sealed for another tenant, key or item",
+		"Compare the item's id and reprieve-enc with the letter on the topic; restore the bytes from there."},
 	{CodeSelectionInvalid, ClassNone, ActPause, nil, ExitInput,
 		"the selection cannot be read",
 		"See the list of terms."},

@@ -149,10 +149,17 @@ func (e *Error) With(remedy string) *Error {
 	return e
 }
 
-// CodeOf returns the code of the first Error in err's chain, or "".
+// CodeOf returns the code of the first Error in err's chain, or "". Errors of config and seal, which import nothing of ours,
+// tell their code through ErrorCode.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
+	}
+	if e, ok := errors.AsType[interface {
+		error
+		ErrorCode() string
+	}](err); ok {
+		return Code(e.ErrorCode())
 	}
 	return ""
 }
