@@ -14,12 +14,14 @@ const (
 // Mark is the state of one record of a batch.
 type Mark uint8
 
-// A record is live until it fails, is held until it is due (retry lane) or is parked behind a blocked key.
+// A record is live until it fails, is held until it is due (retry lane), is parked behind a blocked key, or is skipped
+// because an earlier life of the worker settled it (Checkpoint.Ahead).
 const (
 	MarkLive Mark = iota
 	MarkFailed
 	MarkHeld
 	MarkParked
+	MarkSkipped
 )
 
 // TargetKind says where an Out goes.
@@ -97,6 +99,12 @@ func (b *Batch) Mark(i int) Mark { return b.mark[i] }
 
 // Hold takes record i out of this pass: not failed, not settled. The engine only.
 func (b *Batch) Hold(i int) { b.mark[i] = MarkHeld }
+
+// Unhold brings a held record back. The engine only.
+func (b *Batch) Unhold(i int) { b.mark[i] = MarkLive }
+
+// Skip takes record i out because it is settled already. The engine only.
+func (b *Batch) Skip(i int) { b.mark[i] = MarkSkipped }
 
 // Failures is sparse and ascending by Index; empty for a clean batch.
 func (b *Batch) Failures() []Failure { return b.fails }

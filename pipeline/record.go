@@ -118,8 +118,10 @@ type Trail struct {
 	Try        uint16    // which redrive of the item this is, from 1
 	Generation uint32
 	Original   Position // where the record first stood
+	At         Position // where the pass that wrote this trail read it
 	OriginalMS int64
 	TimeType   TimeType
+	Identity   Identity // as it was read when the record first failed
 }
 
 // Attempt is one failed pass of a record.

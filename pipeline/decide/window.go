@@ -1,0 +1,133 @@
+package decide
+
+import "reprieve.dev/pipeline"
+
+// Window knows which offsets of one partition are settled. The watermark advances over the contiguous settled prefix of what
+// was received; offsets that never arrived (transaction markers, compaction) do not matter. It is owned by one goroutine.
+//
+// INV-COMMIT: Next never passes a record that was received and is not settled.
+type Window struct {
+	next     int64
+	units    []unit // received runs that are not wholly settled, or stand behind one that is not; ascending
+	ahead    pipeline.Offsets
+	settled  int64 // records below next since the last Forget
+	first    int64 // where it started
+	seen     int64 // highest offset received
+	started  bool
+	inFlight int // records received and not settled
+}
+
+type unit struct {
+	first, last int64
+	left        int // records not settled
+	total       int
+}
+
+// Start sets the first offset that is not settled, and what lies settled beyond it, from a checkpoint.
+func (w *Window) Start(c pipeline.Checkpoint) {
+	*w = Window{next: c.Next, first: c.Next, seen: c.Next - 1, ahead: c.Ahead.Clone(), started: true}
+}
+
+// Open records that a run of n records, offsets first to last, was received. Runs come in ascending order: the caller drops
+// records at or below Seen first (a second read after a seek).
+func (w *Window) Open(first, last int64, n int) {
+	if !w.started {
+		w.started, w.next, w.first = true, first, first
+	}
+	w.seen = last
+	w.units = append(w.units, unit{first: first, last: last, left: n, total: n})
+	w.inFlight += n
+}
+
+// Seen is the highest offset received; false before the first.
+func (w *Window) Seen() (int64, bool) { return w.seen, w.started }
+
+func (w *Window) find(off int64) int {
+	lo, hi := 0, len(w.units)
+	for lo < hi {
+		m := (lo + hi) / 2
+		if w.units[m].last < off {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo == len(w.units) || w.units[lo].first > off {
+		return -1
+	}
+	return lo
+}
+
+// SettleRun settles a whole run by its first offset.
+func (w *Window) SettleRun(first int64) {
+	i := w.find(first)
+	if i < 0 {
+		return
+	}
+	w.inFlight -= w.units[i].left
+	w.units[i].left = 0
+	w.advance()
+}
+
+// Settle settles one record. Settling it twice is a defect of the caller that would lose records: it panics.
+func (w *Window) Settle(off int64) {
+	i := w.find(off)
+	if i < 0 {
+		panic("decide: offset settled that was not received")
+	}
+	if w.units[i].left == 0 || w.ahead.Has(off) {
+		panic("decide: offset settled twice")
+	}
+	w.units[i].left--
+	w.inFlight--
+	if w.units[i].total > 1 || i > 0 {
+		w.ahead.Add(off)
+	}
+	w.advance()
+}
+
+// Again settles a record that the checkpoint already had ahead.
+func (w *Window) Again(off int64) {
+	if i := w.find(off); i >= 0 && w.units[i].left > 0 {
+		w.units[i].left--
+		w.inFlight--
+		w.advance()
+	}
+}
+
+func (w *Window) advance() {
+	k := 0
+	for k < len(w.units) && w.units[k].left == 0 {
+		w.next = w.units[k].last + 1
+		w.settled += int64(w.units[k].total)
+		k++
+	}
+	if k > 0 {
+		n := copy(w.units, w.units[k:])
+		w.units = w.units[:n]
+		if !w.ahead.Empty() {
+			w.ahead.DropBelow(w.next)
+		}
+	}
+}
+
+// Next is the watermark: what may be committed.
+func (w *Window) Next() int64 { return w.next }
+
+// Started tells whether a watermark is known.
+func (w *Window) Started() bool { return w.started }
+
+// Ahead is what is settled beyond the watermark.
+func (w *Window) Ahead() pipeline.Offsets { return w.ahead }
+
+// InFlight is the number of records received and not settled.
+func (w *Window) InFlight() int { return w.inFlight }
+
+// First is where the window started.
+func (w *Window) First() int64 { return w.first }
+
+// Passed is how many received records the watermark passed since they were last forgotten.
+func (w *Window) Passed() int64 { return w.settled }
+
+// Forget takes n off Passed: those are committed.
+func (w *Window) Forget(n int64) { w.settled -= n }
