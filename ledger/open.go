@@ -1,0 +1,186 @@
+// Package ledger is the database of custody: SQLite for one machine, PostgreSQL for more, behind one implementation. It opens
+// and migrates, runs transactions, keeps the hash-chained history, roll-ups, leases and intake offsets, and hides what
+// differs between the two stores. What the rows mean is custody's.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/mattn/go-sqlite3" // registers "sqlite3"
+
+	"reprieve.dev/pipeline"
+)
+
+// Dialect is which store it is.
+type Dialect uint8
+
+// The stores.
+const (
+	SQLite Dialect = iota + 1
+	Postgres
+)
+
+// String is the dialect as URLs spell it.
+func (d Dialect) String() string {
+	if d == Postgres {
+		return "postgres"
+	}
+	return "sqlite"
+}
+
+// Options are what Open may be told.
+type Options struct {
+	Clock pipeline.Clock // required
+	Log   *slog.Logger   // nil: silent
+	// Readers is the number of read connections. Default 4.
+	Readers int
+	// BusyTimeout is how long a write waits for another process. Default 5 s; after it ERR_LEDGER_BUSY.
+	BusyTimeout time.Duration
+	// KeepVersion refuses a ledger of an older version with ERR_LEDGER_VERSION instead of migrating it.
+	KeepVersion bool
+}
+
+// DB is an open ledger. It is safe for concurrent use; several processes may open the same one.
+type DB struct {
+	dialect Dialect
+	place   string // the URL without its password
+	clock   pipeline.Clock
+	log     *slog.Logger
+	write   *sql.DB
+	read    *sql.DB
+
+	mu    sync.Mutex
+	weeks map[int64]bool // payload partitions known to exist
+}
+
+// Open opens the ledger at url, "sqlite:PATH" or "postgres://...", and brings it to this version. Close it.
+// Codes: ERR_CONFIG_VALUE (not such a URL), ERR_LEDGER_UNAVAILABLE, ERR_LEDGER_VERSION (newer than this program, or older and
+// KeepVersion), ERR_LEDGER_CORRUPT, ERR_LEDGER_READ_ONLY.
+func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if o.BusyTimeout <= 0 {
+		o.BusyTimeout = 5 * time.Second
+	}
+	db := &DB{clock: o.Clock, log: o.Log, weeks: map[int64]bool{}}
+	var err error
+	switch {
+	case strings.HasPrefix(rawURL, "sqlite:"):
+		err = db.openSQLite(strings.TrimPrefix(strings.TrimPrefix(rawURL, "sqlite:"), "//"), o)
+	case strings.HasPrefix(rawURL, "postgres://"), strings.HasPrefix(rawURL, "postgresql://"):
+		err = db.openPostgres(rawURL, o)
+	default:
+		err = pipeline.Errorf(pipeline.CodeConfigValue, "ledger", "a ledger URL starts with sqlite: or postgres://")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := db.write.PingContext(ctx); err != nil {
+		db.Close()
+		return nil, db.fault("open", err)
+	}
+	if err := db.migrate(ctx, o.KeepVersion); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// Close closes all connections.
+func (db *DB) Close() error {
+	err := db.write.Close()
+	if db.read != db.write {
+		if e := db.read.Close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Dialect is which store it is.
+func (db *DB) Dialect() Dialect { return db.dialect }
+
+// Place is the ledger's URL without its password, for messages.
+func (db *DB) Place() string { return db.place }
+
+// Now is the ledger's clock.
+func (db *DB) Now() time.Time { return db.clock() }
+
+func (db *DB) openSQLite(path string, o Options) error {
+	db.dialect, db.place = SQLite, "sqlite:"+path
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return pipeline.Errorf(pipeline.CodeConfigValue, "ledger", "a sqlite ledger needs a path: sqlite:PATH")
+	}
+	if dir := filepath.Dir(path); dir != "." {
+		if _, err := os.Stat(dir); err != nil {
+			return &pipeline.Error{Code: pipeline.CodeLedgerUnavailable, Place: db.place, Text: "its folder does not exist", Cause: err}
+		}
+	}
+	q := url.Values{
+		"_busy_timeout": {itoa(o.BusyTimeout.Milliseconds())},
+		"_journal_mode": {"WAL"},
+		"_synchronous":  {"FULL"},
+		"_txlock":       {"immediate"}, // a state change is read-then-write: a deferred one fails at once when another wrote meanwhile
+		"_cache_size":   {"-65536"},
+	}
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?"
+	w, err := sql.Open("sqlite3", name+q.Encode())
+	if err != nil {
+		return db.fault("open", err)
+	}
+	w.SetMaxOpenConns(1) // writers of this process queue here, fairly; other processes by the busy timeout
+	q.Set("_txlock", "deferred")
+	q.Set("_query_only", "1")
+	q.Set("_cache_size", "-16384")
+	r, err := sql.Open("sqlite3", name+q.Encode())
+	if err != nil {
+		w.Close()
+		return db.fault("open", err)
+	}
+	r.SetMaxOpenConns(o.Readers)
+	r.SetMaxIdleConns(o.Readers)
+	db.write, db.read = w, r
+	return nil
+}
+
+func (db *DB) openPostgres(rawURL string, o Options) error {
+	db.dialect, db.place = Postgres, "postgres"
+	if u, err := url.Parse(rawURL); err == nil {
+		db.place = u.Redacted()
+	}
+	cfg, err := pgx.ParseConfig(rawURL)
+	if err != nil {
+		return &pipeline.Error{Code: pipeline.CodeConfigValue, Place: "ledger", Text: "the postgres URL cannot be read"} // the cause may show the password
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = 5 * time.Second
+	}
+	set := func(k, v string) {
+		if _, ok := cfg.RuntimeParams[k]; !ok {
+			cfg.RuntimeParams[k] = v
+		}
+	}
+	set("application_name", "reprieve")
+	set("timezone", "UTC")
+	set("lock_timeout", itoa(o.BusyTimeout.Milliseconds()))
+	set("idle_in_transaction_session_timeout", "60000")
+	pool := stdlib.OpenDB(*cfg)
+	pool.SetMaxOpenConns(o.Readers * 2)
+	pool.SetMaxIdleConns(o.Readers)
+	db.write, db.read = pool, pool
+	return nil
+}
