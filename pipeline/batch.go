@@ -44,7 +44,8 @@ type Target struct {
 // Out is what would leave for one record. It starts as an alias of the record; new bytes come from Batch.Alloc.
 type Out struct {
 	Key, Value []byte
-	Add        []Header // after the record's own headers
+	Headers    []Header // the record's own, unless redact replaced some
+	Add        []Header // after those
 	To         Target
 }
 
@@ -79,7 +80,7 @@ func (b *Batch) Begin(p Policy) {
 	b.Outs, b.Views, b.mark = b.Outs[:n], b.Views[:n], b.mark[:n]
 	for i := range b.Recs {
 		r := &b.Recs[i]
-		b.Outs[i] = Out{Key: r.Key, Value: r.Value, Add: b.Outs[i].Add[:0], To: Target{Partition: -1}}
+		b.Outs[i] = Out{Key: r.Key, Value: r.Value, Headers: r.Headers, Add: b.Outs[i].Add[:0], To: Target{Partition: -1}}
 		b.Views[i] = nil
 		b.mark[i] = MarkLive
 	}
