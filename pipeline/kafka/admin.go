@@ -1,0 +1,334 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"reprieve.dev/pipeline"
+)
+
+// Admin asks and changes a cluster. It is safe for concurrent use.
+type Admin struct {
+	a     *client.AdminClient
+	place string
+	logs  logs
+}
+
+// TopicSpec is a topic to create. Replicas 0 is the broker's default.
+type TopicSpec struct {
+	Name       string
+	Partitions int
+	Replicas   int
+	Configs    map[string]string
+}
+
+const adminTimeout = 15 * time.Second
+
+// NewAdmin opens an administration client; no broker need be there yet. Codes: ERR_BROKER_CONFIG.
+func NewAdmin(c Cluster) (*Admin, error) {
+	a := &Admin{place: c.place(), logs: newLogs(nil, c.Name)}
+	m, err := c.settings(forProducer, map[string]any{})
+	if err != nil {
+		return nil, err
+	}
+	a.logs.in(m)
+	if a.a, err = client.NewAdminClient(&m); err != nil {
+		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+c.Name, "%w", err)
+	}
+	return a, nil
+}
+
+// Close frees the client.
+func (a *Admin) Close() {
+	a.logs.drain()
+	a.a.Close()
+	a.logs.drain()
+}
+
+// within repeats a call that takes a number of milliseconds instead of a context, in slices short enough for ctx to count.
+func within(ctx context.Context, call func(ms int) error) error {
+	const slice = time.Second
+	for n := adminTimeout / slice; ; n-- {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := call(int(slice / time.Millisecond))
+		if e, ok := errors.AsType[client.Error](err); !ok || n <= 1 || e.IsFatal() || codeOf(e) != pipeline.CodeBrokerUnreachable {
+			return err
+		}
+	}
+}
+
+func (a *Admin) metadata(ctx context.Context, topic *string) (m *client.Metadata, err error) {
+	err = within(ctx, func(ms int) error {
+		m, err = a.a.GetMetadata(topic, topic == nil, ms)
+		return err
+	})
+	return m, err
+}
+
+// CreateTopics creates topics; one that exists already is left as it is and no error. It returns when the cluster knows
+// them. Codes: ERR_BROKER_*.
+func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
+	defer a.logs.drain()
+	list := make([]client.TopicSpecification, 0, len(specs))
+	for _, s := range specs {
+		replicas := s.Replicas
+		if replicas == 0 {
+			replicas = -1
+		}
+		list = append(list, client.TopicSpecification{Topic: s.Name, NumPartitions: max(1, s.Partitions),
+			ReplicationFactor: replicas, Config: s.Configs})
+	}
+	out, err := a.a.CreateTopics(ctx, list, client.SetAdminOperationTimeout(adminTimeout))
+	if err != nil {
+		return failed(err, a.place, "create topics")
+	}
+	for _, r := range out {
+		if c := r.Error.Code(); c != client.ErrNoError && c != client.ErrTopicAlreadyExists {
+			return failed(r.Error, r.Topic+" on "+a.place, "create the topic")
+		}
+	}
+	return nil
+}
+
+// DeleteTopics deletes topics; one that is not there is no error. Codes: ERR_BROKER_*.
+func (a *Admin) DeleteTopics(ctx context.Context, topics ...string) error {
+	defer a.logs.drain()
+	out, err := a.a.DeleteTopics(ctx, topics, client.SetAdminOperationTimeout(adminTimeout))
+	if err != nil {
+		return failed(err, a.place, "delete topics")
+	}
+	for _, r := range out {
+		if c := r.Error.Code(); c != client.ErrNoError && c != client.ErrUnknownTopicOrPart {
+			return failed(r.Error, r.Topic+" on "+a.place, "delete the topic")
+		}
+	}
+	return nil
+}
+
+// Topics maps the name of each topic to its number of partitions. Codes: ERR_BROKER_*.
+func (a *Admin) Topics(ctx context.Context) (map[string]int, error) {
+	defer a.logs.drain()
+	m, err := a.metadata(ctx, nil)
+	if err != nil {
+		return nil, failed(err, a.place, "list topics")
+	}
+	out := make(map[string]int, len(m.Topics))
+	for name, t := range m.Topics {
+		if t.Error.Code() == client.ErrNoError {
+			out[name] = len(t.Partitions)
+		}
+	}
+	return out, nil
+}
+
+// partitions lists a topic's partitions. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) partitions(ctx context.Context, topic string) ([]int32, error) {
+	m, err := a.metadata(ctx, &topic)
+	if err != nil {
+		return nil, failed(err, topic+" on "+a.place, "describe the topic")
+	}
+	t, ok := m.Topics[topic]
+	if !ok || t.Error.Code() == client.ErrUnknownTopicOrPart || len(t.Partitions) == 0 {
+		return nil, pipeline.Errorf(pipeline.CodeTopicMissing, topic+" on "+a.place, "the topic does not exist")
+	}
+	if t.Error.Code() != client.ErrNoError {
+		return nil, failed(t.Error, topic+" on "+a.place, "describe the topic")
+	}
+	out := make([]int32, 0, len(t.Partitions))
+	for _, p := range t.Partitions {
+		out = append(out, p.ID)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Offsets returns the first and the next offset of each partition. Next counts what is written, committed or not. Codes:
+// ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) Offsets(ctx context.Context, topic string) (map[int32]pipeline.Range, error) {
+	defer a.logs.drain()
+	ids, err := a.partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	first, err := a.listOffsets(ctx, topic, ids, client.EarliestOffsetSpec)
+	if err != nil {
+		return nil, err
+	}
+	next, err := a.listOffsets(ctx, topic, ids, client.LatestOffsetSpec)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int32]pipeline.Range, len(ids))
+	for _, id := range ids {
+		out[id] = pipeline.Range{First: first[id], Next: next[id]}
+	}
+	return out, nil
+}
+
+func (a *Admin) listOffsets(ctx context.Context, topic string, ids []int32, at client.OffsetSpec) (map[int32]int64, error) {
+	ask := make(map[client.TopicPartition]client.OffsetSpec, len(ids))
+	for _, id := range ids {
+		ask[client.TopicPartition{Topic: &topic, Partition: id}] = at
+	}
+	res, err := a.a.ListOffsets(ctx, ask, client.SetAdminIsolationLevel(client.IsolationLevelReadUncommitted))
+	if err != nil {
+		return nil, failed(err, topic+" on "+a.place, "list offsets")
+	}
+	out := make(map[int32]int64, len(ids))
+	for tp, r := range res.ResultInfos {
+		if r.Error.Code() != client.ErrNoError {
+			return nil, failed(r.Error, topic+" on "+a.place, "list offsets")
+		}
+		out[tp.Partition] = int64(r.Offset)
+	}
+	return out, nil
+}
+
+// EndOffsets is the next offset of each partition. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+	defer a.logs.drain()
+	ids, err := a.partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return a.listOffsets(ctx, topic, ids, client.LatestOffsetSpec)
+}
+
+// ClusterID is the id that the cluster gave itself. Codes: ERR_BROKER_*.
+func (a *Admin) ClusterID(ctx context.Context) (string, error) {
+	defer a.logs.drain()
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	id, err := a.a.ClusterID(ctx)
+	if err != nil {
+		return "", failed(err, a.place, "ask for the cluster id")
+	}
+	return id, nil
+}
+
+// DeleteRecords removes what lies before an offset of each partition. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) DeleteRecords(ctx context.Context, before map[pipeline.TP]int64) error {
+	defer a.logs.drain()
+	list := make([]client.TopicPartition, 0, len(before))
+	for tp, off := range before {
+		list = append(list, clientTP(tp, client.Offset(off)))
+	}
+	out, err := a.a.DeleteRecords(ctx, list)
+	if err != nil {
+		return failed(err, a.place, "delete records")
+	}
+	for _, r := range out.DeleteRecordsResults {
+		if r.TopicPartition.Error != nil {
+			return failed(r.TopicPartition.Error, topicOf(r.TopicPartition)+" on "+a.place, "delete records")
+		}
+	}
+	return nil
+}
+
+// Info describes a topic, settings and offsets. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) Info(ctx context.Context, topic string) (pipeline.TopicInfo, error) {
+	info := pipeline.TopicInfo{Topic: topic}
+	var err error
+	if info.Partitions, err = a.Offsets(ctx, topic); err != nil {
+		return info, err
+	}
+	configs, err := a.Configs(ctx, topic)
+	if err != nil {
+		return info, err
+	}
+	cleanup := strings.Split(configs["cleanup.policy"], ",")
+	info.Compacted = slices.Contains(cleanup, "compact")
+	info.LogAppend = configs["message.timestamp.type"] == "LogAppendTime"
+	info.RetentionMS = number(configs["retention.ms"], -1)
+	info.MaxMessage = number(configs["max.message.bytes"], 0)
+	if !slices.Contains(cleanup, "delete") {
+		info.RetentionMS = -1 // what is only compacted does not age
+	}
+	return info, nil
+}
+
+// Configs returns all settings of a topic as the broker applies them. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) Configs(ctx context.Context, topic string) (map[string]string, error) {
+	defer a.logs.drain()
+	out, err := a.a.DescribeConfigs(ctx, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}})
+	if err != nil {
+		return nil, failed(err, topic+" on "+a.place, "describe the topic's settings")
+	}
+	configs := map[string]string{}
+	for _, r := range out {
+		if r.Error.Code() != client.ErrNoError {
+			return nil, failed(r.Error, topic+" on "+a.place, "describe the topic's settings")
+		}
+		for name, e := range r.Config {
+			configs[name] = e.Value
+		}
+	}
+	return configs, nil
+}
+
+// SetConfigs changes settings of a topic and leaves the others. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string]string) error {
+	defer a.logs.drain()
+	res := client.ConfigResource{Type: client.ResourceTopic, Name: topic}
+	for _, k := range slices.Sorted(maps.Keys(configs)) {
+		res.Config = append(res.Config, client.ConfigEntry{Name: k, Value: configs[k],
+			IncrementalOperation: client.AlterConfigOpTypeSet})
+	}
+	out, err := a.a.IncrementalAlterConfigs(ctx, []client.ConfigResource{res})
+	if err != nil {
+		return failed(err, topic+" on "+a.place, "change the topic's settings")
+	}
+	for _, r := range out {
+		if r.Error.Code() != client.ErrNoError {
+			return failed(r.Error, topic+" on "+a.place, "change the topic's settings")
+		}
+	}
+	return nil
+}
+
+// Checkpoints returns what a group has committed, with metadata. Codes: ERR_BROKER_*.
+func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]pipeline.Checkpoint, error) {
+	defer a.logs.drain()
+	res, err := a.a.ListConsumerGroupOffsets(ctx, []client.ConsumerGroupTopicPartitions{{Group: group}},
+		client.SetAdminRequireStableOffsets(true))
+	if err != nil {
+		return nil, failed(err, group+" on "+a.place, "read the group's offsets")
+	}
+	out := map[pipeline.TP]pipeline.Checkpoint{}
+	for _, g := range res.ConsumerGroupsTopicPartitions {
+		for _, tp := range g.Partitions {
+			if tp.Error != nil {
+				if e, ok := errors.AsType[client.Error](tp.Error); ok && e.Code() == client.ErrUnknownTopicOrPart {
+					continue
+				}
+				return nil, failed(tp.Error, group+" on "+a.place, "read the group's offsets")
+			}
+			if tp.Offset < 0 {
+				continue
+			}
+			meta := ""
+			if tp.Metadata != nil {
+				meta = *tp.Metadata
+			}
+			out[pipelineTP(tp)] = pipeline.ParseCheckpoint(int64(tp.Offset), meta)
+		}
+	}
+	return out, nil
+}
+
+func number(s string, missing int64) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return missing
+	}
+	return n
+}

@@ -1,0 +1,267 @@
+package kafka
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"reprieve.dev/pipeline"
+)
+
+// SourceConfig says what to read, as whom.
+type SourceConfig struct {
+	Cluster     Cluster
+	Group       string
+	Topics      []string
+	RetryTopics map[string]bool // topics whose batches are of the retry lane; those not among Topics are read too
+	InstanceID  string          // static membership: a restart keeps its partitions; "" is dynamic
+	Pool        *pipeline.Pool
+	MaxBatch    int // records; 0 is 1,000
+	Log         *slog.Logger
+}
+
+// Source implements pipeline.Source. One goroutine calls it.
+type Source struct {
+	c     *client.Consumer
+	conf  SourceConfig
+	place string
+	logs  logs
+
+	parts   map[pipeline.TP]*part
+	last    *part // of the record before: runs are of one partition
+	epoch   uint32
+	pending *rebalance
+	ready   []*pipeline.Batch // gathered and not yet returned, oldest first
+	open    []*part           // partitions that have a batch being filled, in the order of their first record
+	headers []pipeline.Header // the free rest of a slab
+
+	fatal     error
+	down      error // why no broker could be reached last; nil when one answers
+	strangers uint64
+	closing   bool
+	closed    bool
+}
+
+// part is one assigned partition.
+type part struct {
+	tp      pipeline.TP
+	lane    pipeline.Lane
+	epoch   uint32
+	next    int64 // the lowest offset that is still new to us: what is below it is stale
+	start   int64 // where it begins, until the assignment is answered
+	paused  bool
+	gone    bool // revoked: what is still gathered of it is dropped
+	filling *pipeline.Batch
+	held    []*pipeline.Batch // gathered before the pause
+}
+
+var _ pipeline.Source = (*Source)(nil)
+
+const (
+	defaultBatch = 1000
+	headerSlab   = 2048
+)
+
+// NewSource opens a consumer and joins its group at the first Poll. No broker need be there yet. Codes: ERR_BROKER_CONFIG.
+func NewSource(conf SourceConfig) (*Source, error) {
+	if conf.MaxBatch <= 0 {
+		conf.MaxBatch = defaultBatch
+	}
+	if conf.Pool == nil {
+		conf.Pool = pipeline.NewPool(&pipeline.Layout{})
+	}
+	s := &Source{conf: conf, place: conf.Cluster.place(), logs: newLogs(conf.Log, conf.Cluster.Name),
+		parts: map[pipeline.TP]*part{}}
+	must := map[string]any{
+		"group.id":                        conf.Group,
+		"enable.auto.commit":              false,
+		"enable.auto.offset.store":        false,
+		"enable.partition.eof":            false,
+		"go.application.rebalance.enable": true,
+	}
+	if conf.InstanceID != "" {
+		must["group.instance.id"] = conf.InstanceID
+	}
+	m, err := conf.Cluster.settings(forConsumer, must)
+	if err != nil {
+		return nil, err
+	}
+	s.logs.in(m)
+	topics := append([]string(nil), conf.Topics...)
+	for t, retry := range conf.RetryTopics {
+		if retry && !contains(topics, t) {
+			topics = append(topics, t)
+		}
+	}
+	if s.c, err = client.NewConsumer(&m); err != nil {
+		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+conf.Cluster.Name, "%w", err)
+	}
+	if err := s.c.SubscribeTopics(topics, s.onRebalance); err != nil {
+		_ = s.c.Close()
+		return nil, failed(err, s.place, "subscribe")
+	}
+	return s, nil
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Poll returns the next event; see pipeline.Source. It answers the rebalance that the Poll before returned, hands out what
+// is gathered already, else waits up to wait for a first record and takes what else lies ready, without waiting for more.
+// It may return nil early. Codes: ERR_BROKER_AUTH, ERR_BROKER_FATAL, ERR_TOPIC_MISSING.
+func (s *Source) Poll(wait time.Duration) (pipeline.Event, error) {
+	s.logs.drain()
+	if s.closed {
+		return nil, pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "the source is closed")
+	}
+	if s.fatal != nil {
+		return nil, s.fatal
+	}
+	if s.pending != nil && s.pending.told {
+		if err := s.answer(); err != nil {
+			return nil, s.die(err, "answer a rebalance")
+		}
+	}
+	if s.pending == nil {
+		if b := s.nextReady(); b != nil {
+			return b, nil
+		}
+		if err := s.gather(wait); err != nil {
+			s.fatal = err
+			return nil, err
+		}
+	}
+	if s.pending != nil {
+		return s.tell(wait)
+	}
+	if b := s.nextReady(); b != nil {
+		return b, nil
+	}
+	return nil, nil
+}
+
+// gather polls the client until it has nothing more at hand or MaxBatch records are gathered.
+func (s *Source) gather(wait time.Duration) error {
+	ms := int(wait / time.Millisecond)
+	for n := 0; n < s.conf.MaxBatch; {
+		switch e := s.c.Poll(ms).(type) {
+		case *client.Message:
+			if e.TopicPartition.Error != nil {
+				if err := s.judge(e.TopicPartition.Error, topicOf(e.TopicPartition)); err != nil {
+					return err
+				}
+				break
+			}
+			s.take(e)
+			n++
+		case client.Error:
+			if err := s.judge(e, ""); err != nil {
+				return err
+			}
+		case nil:
+			s.seal()
+			return nil
+		}
+		if s.pending != nil {
+			break
+		}
+		ms = 0
+	}
+	s.seal()
+	return nil
+}
+
+// judge decides whether an error of the client ends the source. A broker that is away does not: the library comes back to it.
+func (s *Source) judge(err error, topic string) error {
+	e, ok := errors.AsType[client.Error](err)
+	if !ok {
+		return s.die(err, "poll")
+	}
+	place := s.place
+	if topic != "" {
+		place = topic + " on " + place
+	}
+	switch code := codeOf(e); {
+	case e.IsFatal():
+		return &pipeline.Error{Code: pipeline.CodeBrokerFatal, Place: place, Text: e.Error(), Cause: e,
+			Remedy: fatalRemedy(e)}
+	case code == pipeline.CodeTopicMissing, code == pipeline.CodeBrokerAuth:
+		return &pipeline.Error{Code: code, Place: place, Text: e.Error(), Cause: e}
+	case e.Code() == client.ErrAllBrokersDown:
+		if s.down == nil {
+			s.logs.to.Warn("no broker can be reached", "cluster", s.conf.Cluster.Name, "err", e.Error())
+		}
+		s.down = &pipeline.Error{Code: pipeline.CodeBrokerUnreachable, Place: place, Text: e.Error(), Cause: e}
+	default:
+		s.logs.to.Debug("client", "cluster", s.conf.Cluster.Name, "err", e.Error())
+	}
+	return nil
+}
+
+func fatalRemedy(e client.Error) string {
+	switch e.Code() {
+	case client.ErrFencedInstanceID, client.ErrUnreleasedInstanceID:
+		return "Another worker has the same name: give each its own name in the worker file."
+	}
+	return ""
+}
+
+func (s *Source) die(err error, doing string) error {
+	s.fatal = failed(err, s.place, doing)
+	return s.fatal
+}
+
+// Health says why no broker can be reached at the moment, or nil. Codes: ERR_BROKER_UNREACHABLE.
+func (s *Source) Health() error { return s.down }
+
+// Strangers is how many partitions of commits were refused because they were not ours (INV-KAFKA-OWN).
+func (s *Source) Strangers() uint64 { return s.strangers }
+
+// Group is the membership that Tx.Commit needs, as it is now; nil before the first assignment.
+func (s *Source) Group() pipeline.GroupMeta {
+	g, err := s.c.GetConsumerGroupMetadata()
+	if err != nil {
+		return nil
+	}
+	return g
+}
+
+// Close leaves the group and frees everything. Rebalances that come meanwhile are answered (INV-KAFKA-ANSWER); nothing is
+// committed. Batches already handed out stay valid.
+func (s *Source) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closing = true
+	if s.pending != nil {
+		if err := s.refuse(); err != nil {
+			s.logs.to.Debug("answer at close", "err", err.Error())
+		}
+	}
+	for _, p := range s.parts {
+		s.drop(p)
+	}
+	s.ready, s.open = nil, nil
+	err := s.c.Close()
+	s.closed = true
+	s.logs.drain()
+	if err != nil {
+		return failed(err, s.place, "close the consumer")
+	}
+	return nil
+}
+
+func topicOf(tp client.TopicPartition) string {
+	if tp.Topic == nil {
+		return ""
+	}
+	return *tp.Topic
+}

@@ -1,0 +1,151 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+
+	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"reprieve.dev/pipeline"
+)
+
+// TxConfig says where to write, and under which transactional id: stable for a worker and pipeline, so that a successor
+// fences its predecessor.
+type TxConfig struct {
+	Cluster         Cluster
+	ClientID        string
+	TransactionalID string
+	MaxInFlight     int           // messages; 0 is 100,000
+	Timeout         time.Duration // how long the broker keeps a transaction open; 0 is 60 s
+	Log             *slog.Logger
+}
+
+// Tx implements pipeline.Tx. Between Begin and Commit it is a Sink; outside of it a Send is refused by each message. A
+// refused message dooms its transaction: Commit then answers ERR_TX_ABORTED, and the owner calls Abort and reads again.
+type Tx struct {
+	*Sink
+	id string
+}
+
+var _ pipeline.Tx = (*Tx)(nil)
+
+const defaultTxInFlight = 100_000
+
+// NewTx opens the producer, and fences whoever had the same id. It waits for the brokers as long as ctx lasts. Codes: ERR_BROKER_CONFIG,
+// ERR_BROKER_UNREACHABLE, ERR_BROKER_AUTH, ERR_BROKER_FATAL.
+func NewTx(ctx context.Context, conf TxConfig) (*Tx, error) {
+	if conf.MaxInFlight <= 0 {
+		conf.MaxInFlight = defaultTxInFlight
+	}
+	if conf.Timeout <= 0 {
+		conf.Timeout = time.Minute
+	}
+	must := map[string]any{
+		"transactional.id":       conf.TransactionalID,
+		"transaction.timeout.ms": int(conf.Timeout / time.Millisecond),
+	}
+	if conf.Cluster.Properties["message.timeout.ms"] == "" && conf.Cluster.Properties["delivery.timeout.ms"] == "" {
+		// librdkafka refuses a message that may outlive its transaction
+		must["message.timeout.ms"] = strconv.Itoa(int(min(conf.Timeout, 30*time.Second) / time.Millisecond))
+	}
+	s, err := newSink(SinkConfig{Cluster: conf.Cluster, ClientID: conf.ClientID, MaxInFlight: conf.MaxInFlight, Log: conf.Log}, must)
+	if err != nil {
+		return nil, err
+	}
+	s.inTx = true
+	go s.takeReports()
+	t := &Tx{Sink: s, id: conf.TransactionalID}
+	if err := t.retry(ctx, func() error { return s.p.InitTransactions(ctx) }); err != nil {
+		err := t.failed(err, "open the transactional id")
+		_ = s.Close(ended{ctx})
+		return nil, err
+	}
+	return t, nil
+}
+
+// ended is a context that waits for nothing.
+type ended struct{ context.Context }
+
+func (ended) Done() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (ended) Err() error { return context.Canceled }
+
+// Begin starts a transaction. Codes: ERR_TX_FENCED, ERR_BROKER_FATAL.
+func (t *Tx) Begin() error {
+	if err := t.p.BeginTransaction(); err != nil {
+		return t.failed(err, "begin")
+	}
+	return nil
+}
+
+// Commit ends the transaction with the offsets of whole batches. When it returns nil, all of it holds. After
+// ERR_TX_ABORTED the owner must Abort; after ERR_TX_FENCED the Tx is at its end. ERR_BROKER_UNREACHABLE when ctx ended
+// first: Commit may be called again with the same arguments.
+func (t *Tx) Commit(ctx context.Context, offsets map[pipeline.TP]pipeline.Checkpoint, group pipeline.GroupMeta) error {
+	if len(offsets) > 0 {
+		meta, ok := group.(*client.ConsumerGroupMetadata)
+		if !ok {
+			return pipeline.Errorf(pipeline.CodeBrokerFatal, t.id, "offsets need the group of a kafka source, not %T", group)
+		}
+		list := make([]client.TopicPartition, 0, len(offsets))
+		for tp, cp := range offsets {
+			list = append(list, withMetadata(clientTP(tp, client.Offset(cp.Next)), cp))
+		}
+		if err := t.retry(ctx, func() error { return t.p.SendOffsetsToTransaction(ctx, list, meta) }); err != nil {
+			return t.failed(err, "send offsets")
+		}
+	}
+	if err := t.retry(ctx, func() error { return t.p.CommitTransaction(ctx) }); err != nil {
+		return t.failed(err, "commit")
+	}
+	return nil
+}
+
+// Abort undoes the transaction. What was sent comes back over Done, refused or not. Codes: ERR_TX_FENCED,
+// ERR_BROKER_UNREACHABLE.
+func (t *Tx) Abort(ctx context.Context) error {
+	if err := t.retry(ctx, func() error { return t.p.AbortTransaction(ctx) }); err != nil {
+		return t.failed(err, "abort")
+	}
+	return nil
+}
+
+// retry repeats what the library says may be repeated; each call waits by itself.
+func (t *Tx) retry(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		if e, ok := errors.AsType[client.Error](err); !ok || !e.IsRetriable() || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// failed sorts an error of a transaction.
+func (t *Tx) failed(err error, doing string) error {
+	place := t.id + " on " + t.place
+	e, ok := errors.AsType[client.Error](err)
+	if !ok {
+		return failed(err, place, doing)
+	}
+	out := &pipeline.Error{Code: codeOf(e), Place: place, Text: doing + ": " + e.Error(), Cause: e}
+	switch {
+	case e.IsFatal():
+		if out.Code != pipeline.CodeTxFenced && out.Code != pipeline.CodeBrokerAuth {
+			out.Code = pipeline.CodeBrokerFatal
+		}
+		t.fatal.CompareAndSwap(nil, out)
+	case e.TxnRequiresAbort():
+		out.Code = pipeline.CodeTxAborted
+	}
+	return out
+}
