@@ -50,9 +50,11 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	r := &a.b.Recs[a.i]
 	switch name {
 	case "headers":
-		return &headers{of: r.Headers, added: addedHeaders(a.b, a.i), meter: &a.meter}, true
+		own, added := headersOf(a.b, a.i)
+		return &headers{of: own, added: added, meter: &a.meter}, true
 	case "header_list":
-		return headerList(r.Headers, addedHeaders(a.b, a.i), &a.meter), true
+		own, added := headersOf(a.b, a.i)
+		return headerList(own, added, &a.meter), true
 	case "key":
 		return textOrNull(r.Key), true
 	case "topic":
@@ -130,10 +132,10 @@ func laneName(l pipeline.Lane) string {
 	return "live"
 }
 
-// addedHeaders is what enrich put on record i so far: conditions see it.
-func addedHeaders(b *pipeline.Batch, i int) []pipeline.Header {
+// headersOf are the headers as they would leave: redacted after redact, with what enrich added so far.
+func headersOf(b *pipeline.Batch, i int) (own, added []pipeline.Header) {
 	if i < len(b.Outs) {
-		return b.Outs[i].Add
+		return b.Outs[i].Headers, b.Outs[i].Add
 	}
-	return nil
+	return b.Recs[i].Headers, nil
 }

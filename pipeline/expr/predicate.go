@@ -217,7 +217,8 @@ func (l *leaf) value(e *env) (pipeline.Value, *EvalError) {
 // has is true when the place exists, null included, and an error when what would hold it does not exist or cannot be asked.
 func (l *leaf) has(e *env) (truth, *EvalError) {
 	if l.root == rootHeaders {
-		_, ok := lastHeader(e.b.Recs[e.i].Headers, addedHeaders(e.b, e.i), l.header)
+		own, added := headersOf(e.b, e.i)
+		_, ok := lastHeader(own, added, l.header)
 		return truthOf(ok), nil
 	}
 	if _, err := l.value(e); err == nil {
@@ -246,7 +247,8 @@ func (l *leaf) variable(e *env, into *operand) *EvalError {
 			*into = operand{kind: kindMap}
 			return nil
 		}
-		v, ok := lastHeader(r.Headers, addedHeaders(e.b, e.i), l.header)
+		own, added := headersOf(e.b, e.i)
+		v, ok := lastHeader(own, added, l.header)
 		if !ok {
 			return l.missing
 		}

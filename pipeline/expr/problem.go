@@ -40,8 +40,8 @@ func (p Problems) Error() string {
 	return b.String()
 }
 
-// Code is the code of every compile problem.
-func (p Problems) Code() pipeline.Code { return pipeline.CodeConfigExpression }
+// ErrorCode is the code of every compile problem; pipeline.CodeOf reads it.
+func (p Problems) ErrorCode() string { return string(pipeline.CodeConfigExpression) }
 
 // EvalKind says what kind of evaluation error it is.
 type EvalKind string
