@@ -10,8 +10,6 @@ type Window struct {
 	next     int64
 	units    []unit // received runs that are not wholly settled, or stand behind one that is not; ascending
 	ahead    pipeline.Offsets
-	settled  int64 // records below next since the last Forget
-	first    int64 // where it started
 	seen     int64 // highest offset received
 	started  bool
 	inFlight int // records received and not settled
@@ -25,14 +23,14 @@ type unit struct {
 
 // Start sets the first offset that is not settled, and what lies settled beyond it, from a checkpoint.
 func (w *Window) Start(c pipeline.Checkpoint) {
-	*w = Window{next: c.Next, first: c.Next, seen: c.Next - 1, ahead: c.Ahead.Clone(), started: true}
+	*w = Window{next: c.Next, seen: c.Next - 1, ahead: c.Ahead.Clone(), started: true}
 }
 
 // Open records that a run of n records, offsets first to last, was received. Runs come in ascending order: the caller drops
 // records at or below Seen first (a second read after a seek).
 func (w *Window) Open(first, last int64, n int) {
 	if !w.started {
-		w.started, w.next, w.first = true, first, first
+		w.started, w.next = true, first
 	}
 	w.seen = last
 	w.units = append(w.units, unit{first: first, last: last, left: n, total: n})
@@ -99,7 +97,6 @@ func (w *Window) advance() {
 	k := 0
 	for k < len(w.units) && w.units[k].left == 0 {
 		w.next = w.units[k].last + 1
-		w.settled += int64(w.units[k].total)
 		k++
 	}
 	if k > 0 {
@@ -122,12 +119,3 @@ func (w *Window) Ahead() pipeline.Offsets { return w.ahead }
 
 // InFlight is the number of records received and not settled.
 func (w *Window) InFlight() int { return w.inFlight }
-
-// First is where the window started.
-func (w *Window) First() int64 { return w.first }
-
-// Passed is how many received records the watermark passed since they were last forgotten.
-func (w *Window) Passed() int64 { return w.settled }
-
-// Forget takes n off Passed: those are committed.
-func (w *Window) Forget(n int64) { w.settled -= n }

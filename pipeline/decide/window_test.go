@@ -103,9 +103,6 @@ func TestWindowNeverPassesAnUnsettledRecord(t *testing.T) { // INV-COMMIT
 			}
 		}
 		check()
-		if int64(len(received)) != w.Passed() {
-			t.Fatalf("passed %d records, received %d", w.Passed(), len(received))
-		}
 	})
 }
 

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"time"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+)
+
+// commitState is the one commit that may be under way.
+type commitState struct {
+	busy bool
+	last time.Time
+}
+
+// commitTicket is a commit whose settlements are being written: offsets follow only when they are acknowledged.
+type commitTicket struct {
+	sending pipeline.Sending
+	parts   []*part
+	points  []pipeline.Checkpoint
+}
+
+// tickCommit starts a commit when it is time and something moved.
+func (e *Engine) tickCommit(now time.Time) error {
+	if e.commit.busy || now.Sub(e.commit.last) < e.lim.CommitEvery {
+		return nil
+	}
+	e.commit.last = now
+	return e.beginCommit(e.order)
+}
+
+// beginCommit writes one settlement for each partition whose watermark moved, as one Sending. The offsets are committed when
+// it is complete, so a committed interval is always settled (DESIGN 4.6).
+func (e *Engine) beginCommit(parts []*part) error {
+	t := &commitTicket{}
+	for _, p := range parts {
+		ahead := p.window.Ahead()
+		if !p.window.Started() || p.gone || p.window.Next() == p.committed && ahead.Count() == p.aheadSeen {
+			continue
+		}
+		c := pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1}
+		if st := p.settlement; c.Next > st.From {
+			st.To, st.Policy = c.Next, e.o.Policy(p.tp).Digest()
+			m := pipeline.Message{Partition: -1, From: -1}
+			if err := st.AppendMessage(&m, e.o.Route.Prefix, e.o.Ring); err != nil {
+				return err
+			}
+			t.sending.Msgs = append(t.sending.Msgs, m)
+		}
+		t.parts, t.points = append(t.parts, p), append(t.points, c)
+	}
+	if len(t.parts) == 0 {
+		return nil
+	}
+	t.sending.Owner = t
+	if len(t.sending.Msgs) == 0 {
+		return e.commitOffsets(t)
+	}
+	if err := e.o.Sink.Send(&t.sending); err != nil {
+		if pipeline.CodeOf(err) == pipeline.CodeSinkFull {
+			return nil // next time
+		}
+		return err
+	}
+	e.commit.busy = true
+	return nil
+}
+
+// settlementsSent commits the offsets of a ticket once its settlements are acknowledged. Refused ones are written again with
+// the next commit: nothing was committed.
+func (e *Engine) settlementsSent(t *commitTicket, s *pipeline.Sending) {
+	e.commit.busy = false
+	if len(s.Bad) > 0 {
+		e.o.Log.Warn("settlements were refused; offsets are committed later", "pipeline", e.o.Pipeline,
+			"topic", deadletter.SettlementsTopic(e.o.Route.Prefix), "code", s.Bad[0].Failure.Code)
+		return
+	}
+	if err := e.commitOffsets(t); err != nil {
+		e.stop(err)
+	}
+}
+
+// commitOffsets commits what the ticket holds, less what is no longer ours.
+//
+// INV-EPOCH: a checkpoint of an older assignment is counted and dropped: the broker would accept it (kafka-facts 10).
+func (e *Engine) commitOffsets(t *commitTicket) error {
+	points := map[pipeline.TP]pipeline.Checkpoint{}
+	for i, p := range t.parts {
+		if p.gone || e.parts[p.tp] != p {
+			e.metrics.stale.Add(1)
+			continue
+		}
+		points[p.tp] = t.points[i]
+	}
+	if len(points) == 0 {
+		return nil
+	}
+	if err := e.o.Source.Commit(points); err != nil {
+		if pipeline.CodeOf(err) == pipeline.CodeCommitRefused {
+			e.o.Log.Warn("commit refused; it is tried again", "pipeline", e.o.Pipeline, "cause", err.Error())
+			return nil
+		}
+		return err
+	}
+	for _, p := range t.parts {
+		if c, ok := points[p.tp]; ok && !p.gone {
+			p.committed, p.aheadSeen = c.Next, c.Ahead.Count()
+			if c.Next > p.settlement.From {
+				p.settlement.Advance()
+			}
+		}
+	}
+	return nil
+}
+
+// commitNow commits the parts and waits for it: at a revoke and at the end.
+func (e *Engine) commitNow(parts []*part, over <-chan time.Time) error {
+	for range 3 { // one that was under way already, ours, and one more if settlements were refused
+		for e.commit.busy {
+			if !e.answer(nil, over) {
+				return pipeline.Errorf(pipeline.CodeDrainTimeout, e.o.Pipeline, "the last commit was not acknowledged in time")
+			}
+		}
+		if err := e.fatal(); err != nil {
+			return err
+		}
+		if err := e.beginCommit(parts); err != nil {
+			return err
+		}
+		if !e.commit.busy {
+			return nil
+		}
+	}
+	return nil
+}

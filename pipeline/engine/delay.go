@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"time"
+
+	"reprieve.dev/pipeline"
+)
+
+// hold moves the records of a retry batch that are not due yet into the partition's heap. They stay unsettled.
+func (e *Engine) hold(w *work) {
+	p, b := w.part, w.batch
+	if p.lane != pipeline.Retry {
+		return
+	}
+	for i := range b.Recs {
+		if b.Mark(i) == pipeline.MarkHeld {
+			p.delay.Push(b.Recs[i].Trail.NotBefore, b.Recs[i].Clone())
+		}
+	}
+	if p.delay.Bytes() > e.lim.DelayBytes {
+		e.pause(p, pauseDelay)
+	}
+}
+
+// releaseDue makes batches of the records whose time has come. Live batches that are queued go first: the heap only adds one
+// batch for each partition at a time.
+func (e *Engine) releaseDue(now time.Time) {
+	for _, p := range e.order {
+		due, ok := p.delay.Next()
+		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || len(p.stalled) > 0 {
+			continue
+		}
+		b := e.o.Pool.Get()
+		b.TP, b.Lane, b.Epoch = p.tp, pipeline.Retry, p.epoch
+		b.Recs = p.delay.Pop(b.Recs[:0], now.UnixMilli(), 500)
+		e.start(p, b)
+		if p.delay.Bytes() <= e.lim.DelayBytes/2 {
+			e.resume(p, pauseDelay)
+		}
+	}
+}
+
+// nextDue is when the first waiting record of any partition is due.
+func (e *Engine) nextDue() (time.Time, bool) {
+	var first int64
+	found := false
+	for _, p := range e.order {
+		if due, ok := p.delay.Next(); ok && (!found || due < first) {
+			first, found = due, true
+		}
+		if len(p.stalled) > 0 && (!found || p.again.UnixMilli() < first) {
+			first, found = p.again.UnixMilli(), true
+		}
+	}
+	return time.UnixMilli(first), found
+}
+
+// stalls keeps a batch of which at least one record may neither go on nor leave: our credentials are refused, a policy rule
+// is broken, or a letter cannot be sanitised. Nothing of it was sent. The partition pauses and the batch is tried again, later
+// and later, until somebody mended the cause.
+func (e *Engine) stalls(w *work) {
+	p := w.part
+	f := w.stall
+	p.stalled = append(p.stalled, w)
+	p.backoff = min(max(2*p.backoff, time.Second), 30*time.Second)
+	p.again = e.o.Clock().Add(p.backoff)
+	e.pause(p, pauseOutage)
+	at := pipeline.Position{TP: p.tp, Offset: w.batch.Recs[f.Index].Offset}
+	e.metrics.stalls.Add(1)
+	e.o.Log.Error("partition paused: a record may neither go on nor leave", "pipeline", e.o.Pipeline, "code", f.Code,
+		"stage", f.Stage, "at", at.String(), "text", pipeline.Lookup(f.Code).Text, "remedy", pipeline.Lookup(f.Code).Remedy,
+		"again_in", p.backoff.String())
+	e.setHealth(false, f.Code, at.String())
+}
+
+// restart sends stalled batches through the stages again when their time has come.
+func (e *Engine) restart(now time.Time) {
+	for _, p := range e.order {
+		if len(p.stalled) == 0 || now.Before(p.again) || p.inLoop > 0 {
+			continue
+		}
+		again := make([]*pipeline.Batch, 0, len(p.stalled)+len(p.queue))
+		for _, w := range p.stalled {
+			w.batch.Policy = e.o.Policy(p.tp)
+			again = append(again, w.batch)
+		}
+		p.stalled = nil
+		p.queue = append(again, p.queue...)
+		e.resume(p, pauseOutage)
+		p.feed()
+		e.recovered()
+	}
+}

@@ -1,0 +1,26 @@
+package engine
+
+import "reprieve.dev/pipeline"
+
+// metrics are made once; the hot path only adds.
+type metrics struct {
+	received pipeline.Counter
+	disposed [8]pipeline.Counter
+	stale    pipeline.Counter
+	stalls   pipeline.Counter
+	ingress  pipeline.Counter
+}
+
+func newMetrics(o Options) metrics {
+	p := []string{"pipeline", o.Pipeline}
+	m := metrics{
+		received: o.Meter.Counter("reprieve_records_received_total", "Records read from source and retry topics.", p...),
+		stale:    o.Meter.Counter("reprieve_stale_records_total", "Results of an earlier assignment or a second read, dropped.", p...),
+		stalls:   o.Meter.Counter("reprieve_partition_stalls_total", "Times a partition paused because a record may neither go on nor leave.", p...),
+		ingress:  o.Meter.Counter("reprieve_dlq_ingress_failures_total", "Dead letters or probes that the dead-letter topic refused (ALERT_DLQ_INGRESS_FAILED).", p...),
+	}
+	for d := pipeline.Delivered; d <= pipeline.Ranged; d++ {
+		m.disposed[d] = o.Meter.Counter("reprieve_records_total", "Records by what was done with them.", append(p[:2:2], "disposition", d.String())...)
+	}
+	return m
+}

@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+)
+
+// run is the owner loop: the only goroutine that touches the source, the windows, the heaps and what is sent. It never blocks
+// for long: stages run in the partition loops, sinks take and answer later.
+func (e *Engine) run(ctx context.Context) (err error) {
+	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		stop()
+		for _, p := range e.order {
+			p.close()
+		}
+		e.wg.Wait()
+	}()
+	if !e.openIngress(ctx) {
+		return nil // ended before the dead-letter path was seen: nothing was read
+	}
+	for ctx.Err() == nil {
+		e.collect()
+		now := e.o.Clock()
+		e.releaseDue(now)
+		e.restart(now)
+		e.tickIngress(ctx, now)
+		if err := e.tickCommit(now); err != nil {
+			return err
+		}
+		if err := e.fatal(); err != nil {
+			return err
+		}
+		if e.working >= e.lim.Batches {
+			if !e.wait(ctx, 100*time.Millisecond) { // full: answers first
+				e.serveRebalance(loops)
+			}
+			continue
+		}
+		ev, err := e.o.Source.Poll(e.pollWait(now))
+		if err != nil {
+			return err
+		}
+		if err := e.event(loops, ev); err != nil {
+			return err
+		}
+	}
+	return e.drain(e.order)
+}
+
+// event handles one event of the source.
+func (e *Engine) event(loops context.Context, ev pipeline.Event) error {
+	switch ev := ev.(type) {
+	case *pipeline.Batch:
+		e.arrived(ev)
+	case pipeline.Assigned:
+		e.assigned(loops, ev)
+	case pipeline.Revoked:
+		return e.revoked(ev.TPs)
+	case pipeline.Lost:
+		e.drop(ev.TPs)
+	}
+	return nil
+}
+
+// arrived hands a batch to its partition's loop. What was received before (a second read after a seek) is dropped.
+func (e *Engine) arrived(b *pipeline.Batch) {
+	p := e.parts[b.TP]
+	if p == nil {
+		e.stale(b)
+		return
+	}
+	if seen, ok := p.window.Seen(); ok {
+		k := 0
+		for k < b.Len() && b.Recs[k].Offset <= seen {
+			k++
+		}
+		if k > 0 {
+			e.metrics.stale.Add(float64(k))
+			b.Recs = append(b.Recs[:0], b.Recs[k:]...)
+		}
+	}
+	if b.Len() == 0 {
+		b.Release()
+		return
+	}
+	if p.settlement == nil {
+		p.settlement = deadletter.NewSettlement(e.o.Pipeline, p.tp, p.epoch, b.Recs[0].Offset)
+	}
+	p.window.Open(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset, b.Len())
+	e.metrics.received.Add(float64(b.Len()))
+	e.start(p, b)
+}
+
+func (e *Engine) stale(b *pipeline.Batch) {
+	e.metrics.stale.Add(float64(b.Len()))
+	b.Release()
+}
+
+// start queues a batch for its loop.
+func (e *Engine) start(p *part, b *pipeline.Batch) {
+	e.working++
+	p.working++
+	b.Epoch = p.epoch
+	b.Policy = e.o.Policy(p.tp)
+	p.queue = append(p.queue, b)
+	p.feed()
+	if p.working >= e.lim.PerPart {
+		e.pause(p, pauseBackpressure)
+	}
+}
+
+// finished is called once for each batch that leaves work, whatever became of it.
+func (e *Engine) finished(p *part, b *pipeline.Batch) {
+	b.Release()
+	e.working--
+	p.working--
+	if p.working <= e.lim.PerPart/2 {
+		e.resume(p, pauseBackpressure)
+	}
+}
+
+// collect takes all results and completions that are there, without waiting.
+func (e *Engine) collect() {
+	for {
+		select {
+		case r := <-e.results:
+			e.result(r)
+		case s := <-e.o.Sink.Done():
+			e.completed(s)
+		case s := <-e.letterDone():
+			e.completed(s)
+		case err := <-e.probes:
+			e.probed(err)
+		default:
+			return
+		}
+	}
+}
+
+// wait takes at least one result or completion, or returns false after d.
+func (e *Engine) wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	return e.answer(ctx.Done(), t.C)
+}
+
+// answer blocks for one result or completion; false when over fired first.
+func (e *Engine) answer(done <-chan struct{}, over <-chan time.Time) bool {
+	select {
+	case r := <-e.results:
+		e.result(r)
+	case s := <-e.o.Sink.Done():
+		e.completed(s)
+	case s := <-e.letterDone():
+		e.completed(s)
+	case err := <-e.probes:
+		e.probed(err)
+	case <-over:
+		return false
+	case <-done:
+	}
+	return true
+}
+
+// letterDone is the completions of the dead-letter cluster, or nil (blocks for ever) if it is the source's.
+func (e *Engine) letterDone() <-chan *pipeline.Sending {
+	if e.o.Letters == e.o.Sink {
+		return nil
+	}
+	return e.o.Letters.Done()
+}
+
+// serveRebalance polls while nothing new may be taken: everything is paused, so that only rebalance events come, and the group
+// keeps us.
+func (e *Engine) serveRebalance(loops context.Context) {
+	for _, p := range e.order {
+		e.pause(p, pauseFull)
+	}
+	if ev, err := e.o.Source.Poll(0); err == nil && ev != nil {
+		if b, ok := ev.(*pipeline.Batch); ok {
+			e.arrived(b)
+		} else {
+			_ = e.event(loops, ev)
+		}
+	}
+}
+
+// pollWait is how long Poll may block: short while answers are expected, else until the next thing that time brings.
+func (e *Engine) pollWait(now time.Time) time.Duration {
+	if e.working < e.lim.Batches {
+		for _, p := range e.order {
+			if p.paused&pauseFull != 0 {
+				e.resume(p, pauseFull)
+			}
+		}
+	}
+	wait := 100 * time.Millisecond
+	if e.working > 0 || e.commit.busy {
+		wait = time.Millisecond
+	}
+	if due, ok := e.nextDue(); ok {
+		wait = min(wait, max(0, due.Sub(now)))
+	}
+	return wait
+}
+
+// assigned makes a loop for each partition that is ours now.
+func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
+	e.epoch = ev.Epoch
+	for _, tp := range ev.TPs {
+		if old := e.parts[tp]; old != nil {
+			e.drop([]pipeline.TP{tp})
+		}
+		p := newPart(tp, e.lane(tp), ev.Epoch)
+		if c, ok := ev.Checkpoints[tp]; ok {
+			p.window.Start(c)
+			p.committed = c.Next
+			p.settlement = deadletter.NewSettlement(e.o.Pipeline, tp, ev.Epoch, c.Next)
+			p.skip = c.Ahead.Clone()
+		}
+		e.parts[tp] = p
+		e.order = append(e.order, p)
+		e.wg.Go(func() { e.loop(loops, p, e.results) })
+		if e.ingress.down {
+			e.pause(p, pauseIngress)
+		}
+	}
+	e.health.Assigned = len(e.parts)
+	e.observe()
+	e.o.Log.Info("partitions assigned", "pipeline", e.o.Pipeline, "count", len(ev.TPs), "epoch", ev.Epoch)
+}
+
+func (e *Engine) lane(tp pipeline.TP) pipeline.Lane {
+	if tp.Topic == e.o.Route.RetryTopic {
+		return pipeline.Retry
+	}
+	return pipeline.Live
+}
+
+// revoked finishes and commits partitions that are about to go away, then forgets them. They are ours until the next Poll.
+func (e *Engine) revoked(tps []pipeline.TP) error {
+	var parts []*part
+	for _, tp := range tps {
+		if p := e.parts[tp]; p != nil {
+			parts = append(parts, p)
+		}
+	}
+	err := e.drain(parts)
+	e.drop(tps)
+	if err != nil && pipeline.CodeOf(err) == pipeline.CodeDrainTimeout {
+		e.o.Log.Warn("revoked before everything was finished; those records are read again", "pipeline", e.o.Pipeline)
+		return nil
+	}
+	return err
+}
+
+// drop forgets partitions. Results of their batches are of an older epoch from now on: counted and dropped.
+func (e *Engine) drop(tps []pipeline.TP) {
+	for _, tp := range tps {
+		p := e.parts[tp]
+		if p == nil {
+			continue
+		}
+		p.gone = true
+		p.close()
+		delete(e.parts, tp)
+		for i, q := range e.order {
+			if q == p {
+				e.order = append(e.order[:i], e.order[i+1:]...)
+				break
+			}
+		}
+		for _, b := range p.queue {
+			e.finished(p, b)
+		}
+		p.queue = nil
+		for _, w := range p.stalled {
+			e.finished(p, w.batch)
+		}
+		p.stalled = nil
+	}
+	e.health.Assigned = len(e.parts)
+	e.observe()
+}
+
+// drain waits until the parts have nothing in work, then commits them. Records that wait to be due, for a mended cause or for
+// the dead-letter path stay uncommitted: they are read again.
+func (e *Engine) drain(parts []*part) error {
+	t := time.NewTimer(e.lim.Drain)
+	defer t.Stop()
+	over := t.C
+	busy := func() bool {
+		for _, p := range parts {
+			if p.working > len(p.stalled)+p.waiting {
+				return true
+			}
+		}
+		return false
+	}
+	for busy() && e.fatal() == nil {
+		if !e.answer(nil, over) {
+			return pipeline.Errorf(pipeline.CodeDrainTimeout, e.o.Pipeline, "records were still in work after %s", e.lim.Drain)
+		}
+	}
+	return e.commitNow(parts, over)
+}
