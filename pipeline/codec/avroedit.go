@@ -1,0 +1,188 @@
+package codec
+
+import (
+	"encoding/binary"
+	"strconv"
+	"unsafe"
+
+	"reprieve.dev/pipeline"
+)
+
+// avroEdit is one pass of an editor over a record. It writes nothing until something is replaced; then everything between
+// two replacements is copied as it was (INV-SOURCE-UNMUTATED).
+type avroEdit struct {
+	s       *Scratch
+	r       *run
+	e       pipeline.Editor
+	plan    *planEntry
+	src     []byte
+	offs    []uint32
+	dst     []byte
+	last    int // src up to here is in dst
+	changed bool
+}
+
+// Edit appends the record's value bytes (framing included) with the leaves that e replaces, in the writer's types: a text
+// that does not fit becomes 0. Nothing replaced: dst as it was and false.
+func (v *avroView) Edit(dst []byte, e pipeline.Editor) (out []byte, changed bool, err error) {
+	s := v.s
+	w := avroEdit{s: s, r: &s.nav, e: e, plan: s.planFor(v.p, e), src: v.src, offs: v.soff, dst: dst}
+	root := w.plan.root
+	if !root.any {
+		return dst, false, nil
+	}
+	w.r.free(v.src)
+	if root.t.op == opRecord {
+		w.fixed(root, root.t.slots)
+	} else {
+		w.value(root, v.head)
+	}
+	if !w.changed {
+		return dst, false, nil
+	}
+	return append(w.dst, v.src[w.last:]...), true, nil
+}
+
+// fixed visits the fields of the root record, and of records that were taken into it, where the validation noted them.
+func (w *avroEdit) fixed(n *planNode, slots []slot) {
+	for i := range n.kids {
+		k := &n.kids[i]
+		sl := &slots[k.field]
+		switch {
+		case sl.subs != nil:
+			w.fixed(k.node, sl.subs)
+		case sl.at < len(w.offs):
+			w.value(k.node, int(w.offs[sl.at]))
+		}
+	}
+}
+
+// value visits the value at off and returns where the next one starts.
+func (w *avroEdit) value(n *planNode, off int) int {
+	t := n.t
+	if !n.any {
+		return w.r.value(t, off, 0)
+	}
+	switch t.op {
+	case opNull:
+		return off
+	case opOptional, opUnion:
+		b, end := w.r.varint(off)
+		x := n.branch[b]
+		if x.rule != 0 {
+			return w.leaf(x, end, off, t.null)
+		}
+		return w.value(x, end)
+	case opRecord:
+		return w.record(w.plan.ready(n), off)
+	case opArray, opMap:
+		return w.blocks(n, off)
+	}
+	return w.leaf(n, off, -1, -1)
+}
+
+func (w *avroEdit) record(n *planNode, off int) int {
+	next := 0
+	depth := len(w.s.path)
+	for i := range n.kids {
+		k := &n.kids[i]
+		for ; next < k.field; next++ {
+			off = w.r.value(n.t.fields[next].t, off, 0)
+		}
+		if k.node.star {
+			w.s.path = appendSeg(w.s.path, k.node.name)
+		}
+		off = w.value(k.node, off)
+		w.s.path = w.s.path[:depth]
+		next++
+	}
+	for ; next < len(n.t.fields); next++ {
+		off = w.r.value(n.t.fields[next].t, off, 0)
+	}
+	return off
+}
+
+func (w *avroEdit) blocks(n *planNode, off int) int {
+	if !n.star {
+		w.s.path = append(w.s.path[:0], n.path...)
+	}
+	base := len(w.s.path)
+	for index := int64(0); ; {
+		count, size, body := w.r.block(off)
+		if count == 0 {
+			w.s.path = w.s.path[:base]
+			return body
+		}
+		// A block that says how long it is must say the new length: its size is written when the block is done.
+		from := off
+		sized := -1
+		if size >= 0 {
+			_, from = w.r.varint(off)
+			w.dst = append(w.dst, w.src[w.last:from]...)
+			sized, w.last = len(w.dst), body
+		}
+		off = body
+		for ; count > 0; count, index = count-1, index+1 {
+			item := n.item
+			if n.t.op == opMap {
+				k, start := w.r.length(off)
+				off = start + k
+				item = w.plan.key(n, w.src[start:off])
+				w.s.path = appendSeg(w.s.path[:base], item.name)
+			} else {
+				w.s.path = strconv.AppendInt(append(w.s.path[:base], '/'), index, 10)
+			}
+			off = w.value(item, off)
+		}
+		if sized >= 0 {
+			w.closeBlock(sized, w.src[from:body], size, off)
+		}
+	}
+}
+
+// closeBlock puts the size before the block that stands at dst[at:]: old, as it was spelled, if it still holds.
+func (w *avroEdit) closeBlock(at int, old []byte, size int64, end int) {
+	w.dst = append(w.dst, w.src[w.last:end]...)
+	w.last = end
+	var room [binary.MaxVarintLen64]byte
+	if now := int64(len(w.dst) - at); now != size {
+		old = binary.AppendVarint(room[:0], now)
+	}
+	body := len(w.dst) - at
+	w.dst = append(w.dst, old...)
+	copy(w.dst[at+len(old):], w.dst[at:at+body])
+	copy(w.dst[at:], old)
+}
+
+// leaf asks about one scalar. union is where its branch number stands (-1: no union), null the branch to write for null.
+func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
+	end := w.r.value(n.t, off, 0)
+	path := n.path
+	if n.star {
+		path = unsafe.String(unsafe.SliceData(w.s.path), len(w.s.path))
+	}
+	edit := w.e.Edit(n.rule, pipeline.Leaf{Path: path, Name: n.name, Value: w.s.value(w.src, n.t, off)})
+	w.r.free(w.src)
+	switch edit.Kind {
+	case pipeline.Keep:
+		return end
+	case pipeline.Replace:
+		w.flush(off)
+		w.dst = appendLeaf(w.dst, n.t, edit.Text)
+	default:
+		if union >= 0 && null >= 0 {
+			w.flush(union)
+			w.dst = binary.AppendVarint(w.dst, int64(null))
+		} else {
+			w.flush(off)
+			w.dst = appendEmpty(w.dst, n.t)
+		}
+	}
+	w.last = end
+	return end
+}
+
+func (w *avroEdit) flush(to int) {
+	w.dst = append(w.dst, w.src[w.last:to]...)
+	w.changed = true
+}

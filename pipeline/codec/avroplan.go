@@ -1,0 +1,166 @@
+package codec
+
+import (
+	"slices"
+	"strings"
+
+	"reprieve.dev/pipeline"
+)
+
+// planEntry keeps what one editor wants of the values of one program.
+type planEntry struct {
+	p    *program
+	e    pipeline.Editor
+	root *planNode
+	left int // nodes that may still be learnt
+}
+
+// Bounds of what a scratch learns: how many plans, how many nodes in each. Beyond them plans are made and thrown away.
+const (
+	maxPlans     = 64
+	maxPlanNodes = 2048
+)
+
+// planNode is a place of a schema as one editor sees it: a path of member names, with "*" for array items. Places below a
+// recursive type or a map are learnt when a record has them.
+type planNode struct {
+	t      *typ
+	path   string
+	name   string
+	tags   []string
+	rule   pipeline.Rule
+	any    bool // there is a rule here or below, or there may be
+	star   bool // the path has a place that differs from record to record
+	open   bool // the kids of the record are not planned yet
+	kids   []planKid
+	branch []*planNode
+	item   *planNode
+	keys   []*planNode // of a map: learnt by key
+}
+
+type planKid struct {
+	field int
+	node  *planNode
+}
+
+// planFor returns the plan of e for the values of p.
+func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
+	for i := range s.plans {
+		if s.plans[i].p == p && s.plans[i].e == e {
+			return &s.plans[i]
+		}
+	}
+	entry := planEntry{p: p, e: e, left: maxPlanNodes}
+	entry.root = entry.node(p.root, "", "", nil, false, nil)
+	if len(s.plans) < maxPlans {
+		s.plans = append(s.plans, entry)
+		return &s.plans[len(s.plans)-1]
+	}
+	s.plan = (s.plan + 1) % maxPlans
+	s.plans[s.plan] = entry
+	return &s.plans[s.plan]
+}
+
+// node plans the place of t at path. open are the records around it.
+func (pe *planEntry) node(t *typ, path, name string, tags []string, star bool, open []*typ) *planNode {
+	n := &planNode{t: t, path: path, name: name, tags: tags, star: star}
+	pe.left--
+	switch t.op {
+	case opNull:
+	case opRecord:
+		if n.open = pe.left <= 0 || slices.Contains(open, t); n.open {
+			n.any = true
+			return n
+		}
+		pe.expand(n, append(open, t))
+	case opOptional, opUnion:
+		for _, b := range t.branches {
+			x := pe.node(b, path, name, tags, star, open)
+			n.branch = append(n.branch, x)
+			n.any = n.any || x.any
+		}
+	case opArray:
+		n.item = pe.node(t.item, path+"/*", name, tags, true, open)
+		n.any = n.item.any
+	case opMap: // the rules depend on the keys
+		n.any = true
+	default:
+		n.rule = pe.ask(n, t.kind())
+		n.any = n.rule != 0
+	}
+	return n
+}
+
+// ask asks the editor. Under a reader schema a field may have two names: a rule for either holds.
+func (pe *planEntry) ask(n *planNode, kind pipeline.ValueKind) pipeline.Rule {
+	rule := pe.e.Plan(n.path, n.name, kind, n.tags)
+	if r := pe.p.reader; rule == 0 && r != nil {
+		if path, ok := r.renamed(n.path); ok {
+			rule = pe.e.Plan(path, path[strings.LastIndexByte(path, '/')+1:], kind, n.tags)
+		}
+	}
+	return rule
+}
+
+// expand plans the fields of a record and keeps those that have rules.
+func (pe *planEntry) expand(n *planNode, open []*typ) {
+	n.open, n.any = false, false
+	for i := range n.t.fields {
+		f := &n.t.fields[i]
+		x := pe.node(f.t, n.path+"/"+escapeSeg(f.name), f.name, f.tags, n.star, open)
+		if x.any {
+			n.kids = append(n.kids, planKid{i, x})
+			n.any = true
+		}
+	}
+}
+
+// ready returns n with its kids planned: n itself, or a passing one when nothing more may be learnt.
+func (pe *planEntry) ready(n *planNode) *planNode {
+	if !n.open {
+		return n
+	}
+	if pe.left <= 0 {
+		x := *n
+		n = &x
+	}
+	pe.expand(n, []*typ{n.t})
+	return n
+}
+
+// key returns the node of a map's value under that key.
+func (pe *planEntry) key(n *planNode, key []byte) *planNode {
+	for _, k := range n.keys {
+		if k.name == string(key) {
+			return k
+		}
+	}
+	name := string(key)
+	k := pe.node(n.t.item, n.path+"/"+escapeSeg(name), name, n.tags, true, []*typ{n.t.item})
+	if pe.left > 0 {
+		n.keys = append(n.keys, k)
+	}
+	return k
+}
+
+func escapeSeg(s string) string {
+	if strings.ContainsAny(s, "~/") {
+		s = strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1")
+	}
+	return s
+}
+
+func appendSeg(dst []byte, s string) []byte {
+	dst = append(dst, '/')
+	for i := range len(s) {
+		switch s[i] {
+		case '~':
+			dst = append(dst, '~', '0')
+		case '/':
+			dst = append(dst, '~', '1')
+		default:
+			dst = append(dst, s[i])
+		}
+	}
+	return dst
+}
