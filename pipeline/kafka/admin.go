@@ -18,7 +18,6 @@ import (
 type Admin struct {
 	a     *client.AdminClient
 	place string
-	logs  logs
 }
 
 // TopicSpec is a topic to create. Replicas 0 is the broker's default.
@@ -33,12 +32,12 @@ const adminTimeout = 15 * time.Second
 
 // NewAdmin opens an administration client; no broker need be there yet. Codes: ERR_BROKER_CONFIG.
 func NewAdmin(c Cluster) (*Admin, error) {
-	a := &Admin{place: c.place(), logs: newLogs(nil, c.Name)}
-	m, err := c.settings(forProducer, map[string]any{})
+	a := &Admin{place: c.place()}
+	// what the library would print on its own is in the errors that the calls return
+	m, err := c.settings(forProducer, map[string]any{"log_level": 0})
 	if err != nil {
 		return nil, err
 	}
-	a.logs.in(m)
 	if a.a, err = client.NewAdminClient(&m); err != nil {
 		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+c.Name, "%w", err)
 	}
@@ -47,9 +46,7 @@ func NewAdmin(c Cluster) (*Admin, error) {
 
 // Close frees the client.
 func (a *Admin) Close() {
-	a.logs.drain()
 	a.a.Close()
-	a.logs.drain()
 }
 
 // within repeats a call that takes a number of milliseconds instead of a context, in slices short enough for ctx to count.
@@ -77,7 +74,6 @@ func (a *Admin) metadata(ctx context.Context, topic *string) (m *client.Metadata
 // CreateTopics creates topics; one that exists already is left as it is and no error. It returns when the cluster knows
 // them. Codes: ERR_BROKER_*.
 func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
-	defer a.logs.drain()
 	list := make([]client.TopicSpecification, 0, len(specs))
 	for _, s := range specs {
 		replicas := s.Replicas
@@ -101,7 +97,6 @@ func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
 
 // DeleteTopics deletes topics; one that is not there is no error. Codes: ERR_BROKER_*.
 func (a *Admin) DeleteTopics(ctx context.Context, topics ...string) error {
-	defer a.logs.drain()
 	out, err := a.a.DeleteTopics(ctx, topics, client.SetAdminOperationTimeout(adminTimeout))
 	if err != nil {
 		return failed(err, a.place, "delete topics")
@@ -116,7 +111,6 @@ func (a *Admin) DeleteTopics(ctx context.Context, topics ...string) error {
 
 // Topics maps the name of each topic to its number of partitions. Codes: ERR_BROKER_*.
 func (a *Admin) Topics(ctx context.Context) (map[string]int, error) {
-	defer a.logs.drain()
 	m, err := a.metadata(ctx, nil)
 	if err != nil {
 		return nil, failed(err, a.place, "list topics")
@@ -154,7 +148,6 @@ func (a *Admin) partitions(ctx context.Context, topic string) ([]int32, error) {
 // Offsets returns the first and the next offset of each partition. Next counts what is written, committed or not. Codes:
 // ERR_TOPIC_MISSING, ERR_BROKER_*.
 func (a *Admin) Offsets(ctx context.Context, topic string) (map[int32]pipeline.Range, error) {
-	defer a.logs.drain()
 	ids, err := a.partitions(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -195,7 +188,6 @@ func (a *Admin) listOffsets(ctx context.Context, topic string, ids []int32, at c
 
 // EndOffsets is the next offset of each partition. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
 func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	defer a.logs.drain()
 	ids, err := a.partitions(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -205,7 +197,6 @@ func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, 
 
 // ClusterID is the id that the cluster gave itself. Codes: ERR_BROKER_*.
 func (a *Admin) ClusterID(ctx context.Context) (string, error) {
-	defer a.logs.drain()
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	id, err := a.a.ClusterID(ctx)
@@ -217,7 +208,6 @@ func (a *Admin) ClusterID(ctx context.Context) (string, error) {
 
 // DeleteRecords removes what lies before an offset of each partition. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
 func (a *Admin) DeleteRecords(ctx context.Context, before map[pipeline.TP]int64) error {
-	defer a.logs.drain()
 	list := make([]client.TopicPartition, 0, len(before))
 	for tp, off := range before {
 		list = append(list, clientTP(tp, client.Offset(off)))
@@ -258,7 +248,6 @@ func (a *Admin) Info(ctx context.Context, topic string) (pipeline.TopicInfo, err
 
 // Configs returns all settings of a topic as the broker applies them. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
 func (a *Admin) Configs(ctx context.Context, topic string) (map[string]string, error) {
-	defer a.logs.drain()
 	out, err := a.a.DescribeConfigs(ctx, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}})
 	if err != nil {
 		return nil, failed(err, topic+" on "+a.place, "describe the topic's settings")
@@ -277,7 +266,6 @@ func (a *Admin) Configs(ctx context.Context, topic string) (map[string]string, e
 
 // SetConfigs changes settings of a topic and leaves the others. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
 func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string]string) error {
-	defer a.logs.drain()
 	res := client.ConfigResource{Type: client.ResourceTopic, Name: topic}
 	for _, k := range slices.Sorted(maps.Keys(configs)) {
 		res.Config = append(res.Config, client.ConfigEntry{Name: k, Value: configs[k],
@@ -297,7 +285,6 @@ func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string
 
 // Checkpoints returns what a group has committed, with metadata. Codes: ERR_BROKER_*.
 func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]pipeline.Checkpoint, error) {
-	defer a.logs.drain()
 	res, err := a.a.ListConsumerGroupOffsets(ctx, []client.ConsumerGroupTopicPartitions{{Group: group}},
 		client.SetAdminRequireStableOffsets(true))
 	if err != nil {

@@ -59,7 +59,7 @@ var (
 	tuned = map[string]string{
 		"client.id":                          "reprieve",
 		"topic.metadata.refresh.interval.ms": "10000", // a topic created late is found in seconds, not in five minutes
-		"topic.metadata.propagation.max.ms":  "5000",  // a missing topic is known as missing sooner
+		"topic.metadata.propagation.max.ms":  "3000",  // a missing topic is known as missing sooner
 		"socket.keepalive.enable":            "true",
 		"log.connection.close":               "false",
 	}
@@ -72,9 +72,9 @@ var (
 		"isolation.level":               "read_committed",
 	}
 	tunedProducer = map[string]string{
-		"linger.ms":         "5",
-		"retry.backoff.ms":  "50",
-		"compression.type":  "none",
+		"linger.ms":        "5",
+		"retry.backoff.ms": "50",
+		"compression.type": "none",
 		// a destination that is away is a failure to act on after half a minute, not after five
 		"message.timeout.ms": "30000",
 	}
