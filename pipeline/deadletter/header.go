@@ -66,9 +66,9 @@ const (
 const HeaderProbe = "reprieve-probe"
 
 // IsProbe tells whether r is a probe, which custodians skip. A message that has anything else to say is not one, whatever
-// it calls itself: a probe has no key and no other header.
+// it calls itself: a probe has no other header, and no key but its own name (a compacted topic takes it too).
 func IsProbe(r *pipeline.Record) bool {
-	return len(r.Headers) == 1 && r.Headers[0].Name == HeaderProbe && len(r.Key) == 0
+	return len(r.Headers) == 1 && r.Headers[0].Name == HeaderProbe && (len(r.Key) == 0 || string(r.Key) == HeaderProbe)
 }
 
 // isDeath tells whether name is one of the eight X- headers.
