@@ -32,9 +32,10 @@ type Reference struct {
 
 // Schema is one schema, parsed and compiled. It is immutable and safe for concurrent use.
 type Schema struct {
-	ref  pipeline.SchemaRef
-	text string
-	refs []Reference
+	ref    pipeline.SchemaRef
+	text   string
+	refs   []Reference
+	latest bool // answered as the newest of a subject
 
 	avro  avro.Schema // for encoding only
 	root  *typ

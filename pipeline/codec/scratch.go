@@ -1,6 +1,5 @@
 package codec
 
-
 // Scratch holds what the views of one pooled batch stand on: the views themselves, where fields start, unescaped text, plans
 // of editors. Views point into it and are valid until Reset. One goroutine uses it at a time; after warm-up nothing is
 // allocated.
@@ -82,4 +81,3 @@ func (s *Scratch) keepText(b []byte) []byte {
 	copy(t, b)
 	return t
 }
-
