@@ -30,19 +30,23 @@ func isSpring(name string) bool {
 // readSpring reads both prefixes. Spring appends: of headers that repeat the last is the newest failure and the first the
 // true origin. The class is a wrapper of the listener; the real one is the cause.
 func readSpring(l *Letter, hs []pipeline.Header) {
-	failure, origin := springDLT, springDLT
+	failure, origin := springRetry, ""
 	for _, h := range hs {
-		if strings.HasPrefix(h.Name, springRetry+"original-") || strings.HasPrefix(h.Name, springRetry+"exception-") {
-			origin = springRetry // written on the way through the retry topics, so before the dead-letter topic
-			break
+		rest, dlt := strings.CutPrefix(h.Name, springDLT)
+		prefix := springDLT
+		if !dlt {
+			if rest, dlt = strings.CutPrefix(h.Name, springRetry); !dlt {
+				continue
+			}
+			prefix = springRetry
 		}
-		if strings.HasPrefix(h.Name, springDLT) {
-			break
-		}
-	}
-	if _, ok := find(hs, springDLT+"exception-fqcn"); !ok {
-		if _, ok := find(hs, springDLT+"exception-message"); !ok {
-			failure = springRetry
+		switch {
+		case strings.HasPrefix(rest, "original-"):
+			if origin == "" { // the retry topics come before the dead-letter topic
+				origin = prefix
+			}
+		case prefix == springDLT && (strings.HasPrefix(rest, "exception-") || strings.HasPrefix(rest, "key-exception-")):
+			failure = springDLT
 		}
 	}
 	readSpringOrigin(l, hs, origin)

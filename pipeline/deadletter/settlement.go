@@ -1,7 +1,9 @@
 package deadletter
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"iter"
 	"strconv"
@@ -251,16 +253,17 @@ func parseSet(text string) (set *roaring64.Bitmap, ok bool) {
 	if err != nil || len(b) < 8 || len(b) > maxSet {
 		return nil, false
 	}
+	// The library allocates for as many 32-bit bitmaps as the first 8 bytes say: each needs a key and 8 bytes at least.
+	if binary.LittleEndian.Uint64(b) > uint64(len(b)-8)/12 {
+		return nil, false
+	}
 	defer func() {
 		if recover() != nil {
 			set, ok = nil, false
 		}
 	}()
 	set = roaring64.New()
-	if err := set.UnmarshalBinary(b); err != nil || set.IsEmpty() {
-		return nil, false
-	}
-	if set.Validate() != nil {
+	if n, err := set.ReadFrom(bytes.NewReader(b)); err != nil || n != int64(len(b)) || set.Validate() != nil || set.IsEmpty() {
 		return nil, false
 	}
 	return set, true
