@@ -23,6 +23,7 @@ package expr
 
 import (
 	"github.com/google/cel-go/cel"
+	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types/ref"
 
 	"reprieve.dev/pipeline"
@@ -44,6 +45,7 @@ type Cond struct {
 	src    string
 	prog   *program
 	native *predicate
+	view   bool
 }
 
 // Condition compiles src, which must give a bool. An error is Problems.
@@ -52,7 +54,7 @@ func Condition(src string) (*Cond, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cond{src: src, prog: p, native: p.predicate()}, nil
+	return &Cond{src: src, prog: p, native: p.predicate(), view: p.reads("view")}, nil
 }
 
 // Eval decides for record i of b. An error is an *EvalError; it says nothing about truth. A native condition allocates
@@ -67,6 +69,9 @@ func (c *Cond) Eval(b *pipeline.Batch, i int) (bool, error) {
 
 // Native tells whether the condition runs without CEL.
 func (c *Cond) Native() bool { return c.native != nil }
+
+// ReadsView tells whether the condition reads the view: without one (a delete marker) it has nothing to say.
+func (c *Cond) ReadsView() bool { return c.view }
 
 // String is the source.
 func (c *Cond) String() string { return c.src }
@@ -195,6 +200,15 @@ type program struct {
 	run   cel.Program
 	paths *pathSet
 	env   *environment
+}
+
+// reads tells whether the expression names a variable.
+func (p *program) reads(name string) bool {
+	found := false
+	celast.PreOrderVisit(p.ast.NativeRep().Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		found = found || e.Kind() == celast.IdentKind && e.AsIdent() == name
+	}))
+	return found
 }
 
 // truth evaluates to a bool.
