@@ -171,7 +171,14 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	if a := math.Abs(f); a != 0 && (a < 1e-6 || a >= 1e21) {
 		format = 'e'
 	}
-	return strconv.AppendFloat(dst, f, format, -1, bits)
+	from := len(dst)
+	dst = strconv.AppendFloat(dst, f, format, -1, bits)
+	for _, c := range dst[from:] {
+		if c == '.' || c == 'e' {
+			return dst
+		}
+	}
+	return append(dst, '.', '0') // still a float when it is read back
 }
 
 // AppendDecimal appends a decimal exactly: unscaled is big-endian two's complement, scale the digits behind the point.

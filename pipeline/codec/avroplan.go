@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -43,15 +44,19 @@ type planKid struct {
 	node  *planNode
 }
 
-// planFor returns the plan of e for the values of p.
+// planFor returns the plan of e for the values of p. A plan is kept for an editor that can be told from others (a pointer).
 func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
-	for i := range s.plans {
+	keep := reflect.TypeOf(e).Comparable()
+	for i := 0; keep && i < len(s.plans); i++ {
 		if s.plans[i].p == p && s.plans[i].e == e {
 			return &s.plans[i]
 		}
 	}
 	entry := planEntry{p: p, e: e, left: maxPlanNodes}
 	entry.root = entry.node(p.root, "", "", nil, false, nil)
+	if !keep {
+		return &entry
+	}
 	if len(s.plans) < maxPlans {
 		s.plans = append(s.plans, entry)
 		return &s.plans[len(s.plans)-1]

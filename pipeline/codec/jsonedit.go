@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"reflect"
 	"strconv"
 	"unicode/utf8"
 	"unsafe"
@@ -29,12 +30,16 @@ type treeNode struct {
 }
 
 func (s *Scratch) treeFor(f *jsonFormat, e pipeline.Editor) *treeEntry {
-	for i := range s.trees {
+	keep := reflect.TypeOf(e).Comparable()
+	for i := 0; keep && i < len(s.trees); i++ {
 		if s.trees[i].f == f && s.trees[i].e == e {
 			return &s.trees[i]
 		}
 	}
 	entry := treeEntry{f: f, e: e, left: maxPlanNodes, root: &treeNode{tags: f.schema.tagsAt("")}}
+	if !keep {
+		return &entry
+	}
 	if len(s.trees) < maxPlans {
 		s.trees = append(s.trees, entry)
 		return &s.trees[len(s.trees)-1]
