@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -37,8 +38,9 @@ func (w *writer) number(name string, v int64) {
 	w.raw(name, start)
 }
 
+// position writes a whole position; one that is known in part is not one that can be read back.
 func (w *writer) position(name string, p pipeline.Position) {
-	if p.Topic == "" {
+	if p.Topic == "" || p.Partition < 0 || p.Offset < 0 || strings.IndexByte(p.Topic, '/') >= 0 {
 		return
 	}
 	start := len(w.buf)
