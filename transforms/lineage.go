@@ -1,0 +1,79 @@
+package transforms
+
+import (
+	"context"
+	"time"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
+)
+
+// Lineage says how one repair was made: enough to make it again and see that it is the same. Digests of values are keyed: they
+// are of unredacted bytes.
+type Lineage struct {
+	V             int             `json:"v"`
+	Item          pipeline.ID     `json:"quarantine_id"`
+	Transform     string          `json:"transform"` // name@version
+	Artifact      pipeline.Digest `json:"artifact"`
+	Config        pipeline.Digest `json:"config"`
+	Input         pipeline.Digest `json:"input"`  // of the original value: every repair starts there
+	Output        pipeline.Digest `json:"output"` // of the repaired value
+	OutputKey     pipeline.Digest `json:"output_key"`
+	OutputHeaders pipeline.Digest `json:"output_headers"`
+	SchemaFrom    string          `json:"schema_from,omitempty"`
+	SchemaTo      string          `json:"schema_to,omitempty"`
+	Report        Report          `json:"report"`
+	By            string          `json:"by"`
+	At            string          `json:"at"` // RFC 3339, UTC, milliseconds
+}
+
+// NewLineage describes a repair that succeeded (INV-REPAIR-01: Input is of the original bytes).
+func NewLineage(info Info, e *Envelope, r *Result, key *seal.IdentityKey, by string, at time.Time) Lineage {
+	return Lineage{
+		V: 1, Item: e.Item, Transform: info.Ref(), Artifact: info.Artifact, Config: info.Config,
+		Input:  pipeline.Digest(key.Digest(e.Record.Value)),
+		Output: pipeline.Digest(key.Digest(r.Value)), OutputKey: pipeline.Digest(key.Digest(r.Key)),
+		OutputHeaders: pipeline.Digest(key.Digest(headerBytes(r.Headers))),
+		SchemaFrom:    e.Schema, SchemaTo: r.Schema, Report: r.Report, By: by,
+		At: at.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+}
+
+// Repeat makes the repair again from the original bytes and tells whether it is the same bit for bit. t must be the transform
+// that the lineage names. Codes: ERR_TRANSFORM_UNKNOWN (another transform, artifact or configuration), ERR_TRANSFORM_FAILED.
+func (l *Lineage) Repeat(ctx context.Context, t Transform, e *Envelope, key *seal.IdentityKey) (Result, error) {
+	i := t.Info()
+	if i.Ref() != l.Transform || i.Artifact != l.Artifact || i.Config != l.Config {
+		return Result{}, pipeline.Errorf(pipeline.CodeTransformUnknown, string(l.Item), "the lineage was made by %s, not by this %s", l.Transform, i.Ref())
+	}
+	if got := pipeline.Digest(key.Digest(e.Record.Value)); got != l.Input {
+		return Result{}, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "these are not the bytes that the repair started from")
+	}
+	out, err := Run(ctx, t, nil, []Envelope{*e})
+	if err != nil {
+		return Result{}, err
+	}
+	r := out[0]
+	if r.Failure != nil {
+		return r, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "%s", r.Failure.Reason())
+	}
+	if pipeline.Digest(key.Digest(r.Value)) != l.Output || pipeline.Digest(key.Digest(r.Key)) != l.OutputKey ||
+		pipeline.Digest(key.Digest(headerBytes(r.Headers))) != l.OutputHeaders {
+		return r, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "the repair gives other bytes than before").
+			With("The transform is not deterministic; do not use this version.")
+	}
+	return r, nil
+}
+
+// headerBytes is an unambiguous form of headers, null apart from empty.
+func headerBytes(hs []pipeline.Header) []byte {
+	fields := make([][]byte, 0, 3*len(hs))
+	for _, h := range hs {
+		null := []byte{0}
+		if h.Value == nil {
+			null[0] = 1
+		}
+		fields = append(fields, []byte(h.Name), null, h.Value)
+	}
+	return seal.LP(fields...)
+}
