@@ -1,0 +1,17 @@
+// Package redact strips card numbers, card verification values, authorization tokens and whatever a pipeline file names
+// from records before they reach a dead-letter topic, a ledger, a log, a metric or a page.
+//
+// It sees structure (fields by path, name and schema tag, numbers, duplicate members, documents inside strings) and bytes
+// (escapes, separators, binary). What it is not sure of it refuses: ERR_REDACT_FAILED or ERR_REDACT_IDENTITY, and the caller
+// sends the record to the vault.
+//
+//	redactor.go  Value, Sanitize, Text: what others call
+//	editor.go    one leaf of a record
+//	document.go  JSON inside a string
+//	scan.go      one text: the cheap look, then the detectors
+//	pan.go, issuer.go, luhn.go, cvv.go, secret.go, words.go   the detectors
+//	names.go     what the name of a field, header or parameter means
+//	unescape.go  reading through escapes
+//	action.go    what stands there afterwards
+//	raw.go       bytes that no codec could read
+package redact

@@ -1,0 +1,453 @@
+package redact
+
+import (
+	"strconv"
+	"unsafe"
+)
+
+// Bounds of documents inside strings. What is deeper is read as text.
+const (
+	maxNested = 4   // documents in strings in documents in strings
+	maxDepth  = 128 // objects and arrays of one document
+)
+
+// level is the scratch of one document inside a string: its bytes without escapes, and where each stood.
+type level struct {
+	buf []byte
+	pos []int32
+}
+
+// text views b as a string for the length of a call that keeps nothing.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// value finds what goes in the string s, which stands at path under a name that means m. escaped says that s is the inside
+// of a JSON string as written. Hits are in bytes of s.
+func (e *Editor) value(s []byte, m meaning, path string, nested int, escaped bool) {
+	mark := len(e.hits)
+	switch {
+	case m == meansCode && e.r.cvv:
+		e.codeLeaf(s)
+	case m == meansAuth && e.r.auth:
+		e.authLeaf(s)
+	case (m == meansSecret || m == meansCookie) && e.r.auth:
+		e.secretLeaf(s)
+	}
+	if n := len(e.hits); n > mark && e.hits[n-1].from == 0 && e.hits[n-1].to == len(s) {
+		return
+	}
+	if nested < maxNested && len(s) >= 8 && e.nested(s, path, nested, escaped) {
+		e.settle(mark)
+		return
+	}
+	e.scan(s, m)
+	e.settle(mark)
+}
+
+// nested tries s as a document. False: it is none, and nothing was found yet.
+func (e *Editor) nested(s []byte, path string, nested int, escaped bool) bool {
+	i := blank(s, 0)
+	if i == len(s) || s[i] != '{' && s[i] != '[' && s[i] != '"' && !(escaped && s[i] == '\\') {
+		return false
+	}
+	from, base := len(e.hits), len(e.path)
+	u := s
+	var l *level
+	if escaped && hasBackslash(s) {
+		l = &e.depth[nested]
+		var ok bool
+		if l.buf, l.pos, ok = unquote(s, l.buf, l.pos); !ok {
+			return false
+		}
+		u = l.buf
+	}
+	if base == 0 {
+		e.path = append(e.path, path...)
+	}
+	ok := e.document(u, nested+1)
+	e.path = e.path[:base]
+	if !ok {
+		e.hits = e.hits[:from]
+		return false
+	}
+	if l != nil {
+		for k := from; k < len(e.hits); k++ {
+			h := &e.hits[k]
+			h.from, h.to = int(l.pos[h.from]), int(l.pos[h.to])
+		}
+	}
+	return true
+}
+
+func hasBackslash(s []byte) bool {
+	for _, c := range s {
+		if c == '\\' {
+			return true
+		}
+	}
+	return false
+}
+
+// unquote resolves the escapes of one JSON string exactly. pos has one entry more than dst.
+func unquote(s, dst []byte, pos []int32) ([]byte, []int32, bool) {
+	dst, pos = dst[:0], pos[:0]
+	for i := 0; i < len(s); {
+		c, at := s[i], int32(i)
+		if c != '\\' {
+			dst, pos = append(dst, c), append(pos, at)
+			i++
+			continue
+		}
+		if i+1 == len(s) {
+			return dst, pos, false
+		}
+		switch c = s[i+1]; c {
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		case 'b':
+			c = '\b'
+		case 'f':
+			c = '\f'
+		case '"', '\\', '/':
+		case 'u':
+			if i+6 > len(s) {
+				return dst, pos, false
+			}
+			v, ok := hexValue(s[i+2 : i+6])
+			if !ok {
+				return dst, pos, false
+			}
+			from := len(dst)
+			dst = append(dst, string(rune(v))...)
+			for range len(dst) - from {
+				pos = append(pos, at)
+			}
+			i += 6
+			continue
+		default:
+			return dst, pos, false
+		}
+		dst, pos = append(dst, c), append(pos, at)
+		i += 2
+	}
+	return dst, append(pos, int32(len(s))), true
+}
+
+// document walks b as one JSON document and finds what goes in it. False: it is not valid JSON; the caller drops the hits.
+func (e *Editor) document(b []byte, nested int) bool {
+	i := blank(b, 0)
+	if i == len(b) {
+		return false
+	}
+	i, ok := e.docValue(b, i, docPlace{nested: nested})
+	return ok && blank(b, i) == len(b)
+}
+
+// docPlace is where the walk is.
+type docPlace struct {
+	nested int
+	depth  int
+	m      meaning
+	rule   uint16 // a field named by the file, of this value or one around it
+}
+
+func blank(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+func (e *Editor) docValue(b []byte, i int, p docPlace) (next int, ok bool) {
+	if i >= len(b) || p.depth > maxDepth {
+		return i, false
+	}
+	switch c := b[i]; {
+	case c == '{':
+		return e.docObject(b, i, p)
+	case c == '[':
+		return e.docArray(b, i, p)
+	case c == '"':
+		end := stringEnd(b, i)
+		if end < 0 {
+			return i, false
+		}
+		e.docString(b, i+1, end-1, p)
+		return end, true
+	case c == '-' || digit(c):
+		end := numberEnd(b, i)
+		if end < 0 {
+			return i, false
+		}
+		e.docNumber(b, i, end, p)
+		return end, true
+	}
+	for _, w := range [...]string{"true", "false", "null"} {
+		if len(b)-i >= len(w) && string(b[i:i+len(w)]) == w {
+			return i + len(w), true
+		}
+	}
+	return i, false
+}
+
+func (e *Editor) docObject(b []byte, i int, p docPlace) (int, bool) {
+	base := len(e.path)
+	if i = blank(b, i+1); i < len(b) && b[i] == '}' {
+		return i + 1, true
+	}
+	for {
+		if i >= len(b) || b[i] != '"' {
+			return i, false
+		}
+		end := stringEnd(b, i)
+		if end < 0 {
+			return i, false
+		}
+		name := b[i+1 : end-1]
+		e.docName(name, i+1)
+		if i = blank(b, end); i >= len(b) || b[i] != ':' {
+			return i, false
+		}
+		kid := docPlace{nested: p.nested, depth: p.depth + 1, rule: p.rule}
+		if hasBackslash(name) {
+			e.norm, e.pos = unescape(name, e.norm, e.pos)
+			name = append(e.tmp[:0], e.norm...)
+			e.tmp = name
+		}
+		if !e.namesOnly {
+			kid.m = nameMeaning(text(name), false)
+			e.path = appendSegment(e.path[:base], name)
+			if kid.rule == 0 && len(e.r.fields) > 0 {
+				kid.rule = e.r.field(text(e.path), text(name), nil)
+				if kid.rule != 0 && !e.r.exact(kid.rule, text(e.path)) {
+					kid.rule = 0
+				}
+			}
+			if kid.rule == 0 && e.r.kept(text(e.path)) {
+				kid.m = meansKept
+			} else if p.m == meansKept {
+				kid.m = meansKept
+			}
+		}
+		var ok bool
+		if i, ok = e.docValue(b, blank(b, i+1), kid); !ok {
+			return i, false
+		}
+		e.path = e.path[:base]
+		if i = blank(b, i); i >= len(b) {
+			return i, false
+		}
+		switch b[i] {
+		case ',':
+			i = blank(b, i+1)
+		case '}':
+			return i + 1, true
+		default:
+			return i, false
+		}
+	}
+}
+
+func (e *Editor) docArray(b []byte, i int, p docPlace) (int, bool) {
+	base := len(e.path)
+	if i = blank(b, i+1); i < len(b) && b[i] == ']' {
+		return i + 1, true
+	}
+	p.depth++
+	inherited := p.rule
+	for k := int64(0); ; k++ {
+		if !e.namesOnly {
+			e.path = strconv.AppendInt(append(e.path[:base], '/'), k, 10)
+			if p.rule = inherited; p.rule == 0 && e.r.paths {
+				if p.rule = e.r.field(text(e.path), "", nil); p.rule != 0 && !e.r.exact(p.rule, text(e.path)) {
+					p.rule = 0
+				}
+			}
+		}
+		var ok bool
+		if i, ok = e.docValue(b, i, p); !ok {
+			return i, false
+		}
+		e.path = e.path[:base]
+		if i = blank(b, i); i >= len(b) {
+			return i, false
+		}
+		switch b[i] {
+		case ',':
+			i = blank(b, i+1)
+		case ']':
+			return i + 1, true
+		default:
+			return i, false
+		}
+	}
+}
+
+// docName finds card numbers in a member name.
+func (e *Editor) docName(name []byte, at int) {
+	if len(name) < minDigits {
+		return
+	}
+	if _, run := e.r.look(name); !run || !e.r.pan {
+		return
+	}
+	from := len(e.hits)
+	e.scan(name, means)
+	e.shift(from, at)
+}
+
+// shift moves hits that are relative to a part to the whole.
+func (e *Editor) shift(from, by int) {
+	for k := from; k < len(e.hits); k++ {
+		e.hits[k].from += by
+		e.hits[k].to += by
+	}
+}
+
+func (e *Editor) docString(b []byte, from, to int, p docPlace) {
+	if e.namesOnly || to-from == 0 || p.m == meansKept {
+		return
+	}
+	mark := len(e.hits)
+	if p.rule != 0 {
+		if !masked(b[from:to]) {
+			e.hits = append(e.hits, hit{from: from, to: to, kind: kindField, rule: p.rule})
+		}
+	} else {
+		e.value(b[from:to], p.m, text(e.path), p.nested, true)
+		e.shift(mark, from)
+	}
+	if len(e.hits) > mark {
+		e.refuseIdentity(text(e.path))
+	}
+}
+
+func (e *Editor) docNumber(b []byte, from, to int, p docPlace) {
+	if e.namesOnly || p.m == meansKept {
+		return
+	}
+	mark := len(e.hits)
+	if p.rule != 0 {
+		if string(b[from:to]) != "0" {
+			e.hits = append(e.hits, hit{from: from, to: to, kind: kindField, rule: p.rule, literal: true})
+		}
+	} else {
+		e.number(b[from:to], p.m)
+		e.shift(mark, from)
+	}
+	if len(e.hits) > mark {
+		e.refuseIdentity(text(e.path))
+	}
+}
+
+// stringEnd is behind the closing quotation mark of the string at i, -1 if it is not a JSON string.
+func stringEnd(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1
+		case c == '\\':
+			i++
+		case c < ' ':
+			return -1
+		}
+	}
+	return -1
+}
+
+// numberEnd is behind the JSON number at i, -1 if it is none.
+func numberEnd(b []byte, i int) int {
+	if b[i] == '-' {
+		i++
+	}
+	n := i
+	for i < len(b) && digit(b[i]) {
+		i++
+	}
+	if i == n || b[n] == '0' && i > n+1 {
+		return -1
+	}
+	if i < len(b) && b[i] == '.' {
+		n = i + 1
+		for i = n; i < len(b) && digit(b[i]); i++ {
+		}
+		if i == n {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		n = i
+		for i < len(b) && digit(b[i]) {
+			i++
+		}
+		if i == n {
+			return -1
+		}
+	}
+	return i
+}
+
+func appendSegment(dst, name []byte) []byte {
+	dst = append(dst, '/')
+	for _, c := range name {
+		switch c {
+		case '~':
+			dst = append(dst, '~', '0')
+		case '/':
+			dst = append(dst, '~', '1')
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// memberNames masks card numbers in the member names of a JSON value, framing before it included. ok false: it could not be
+// read, which is for e.fail.
+func (e *Editor) memberNames(value []byte) (out []byte, hit, ok bool) {
+	if !e.r.pan || !longDigits(value) {
+		return nil, false, true
+	}
+	head := frame(value)
+	e.begin()
+	e.namesOnly = true
+	ok = e.document(value[head:], 0)
+	e.namesOnly = false
+	if !ok {
+		e.refuse("ERR_REDACT_FAILED", "", "the document cannot be read to look at its member names")
+		return nil, false, false
+	}
+	if len(e.hits) == 0 {
+		return nil, false, true
+	}
+	e.shift(0, head)
+	return e.render(nil, value, e.hits, true), true, true
+}
+
+// frame is the length of a schema id before a value.
+func frame(b []byte) int {
+	switch {
+	case len(b) > 5 && b[0] == 0:
+		return 5
+	case len(b) > 17 && b[0] == 1:
+		return 17
+	}
+	return 0
+}
+
+// longDigits says that there may be a name with twelve digits or more: it looks at every twelfth byte, and at what hides
+// digits.
+func longDigits(b []byte) bool {
+	for i := minDigits / 2; i < len(b); i += minDigits / 2 {
+		if c := b[i]; digit(c) || c >= 0x80 || c == '\\' {
+			return true
+		}
+	}
+	return false
+}

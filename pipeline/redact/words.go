@@ -1,0 +1,172 @@
+package redact
+
+// words reads one text for names with values (`cvv=123`, `"Authorization": "Bearer x"`, `<password>x</password>`), for
+// schemes with credentials (`Bearer x`), for values named in prose (`security code is 123`) and for user information in URLs.
+func (e *Editor) words(t *reading) {
+	b := t.b
+	start := -1 // of the word that is being read
+	for i := 0; i <= len(b); i++ {
+		if i < len(b) && alnum(b[i]) {
+			if start < 0 {
+				start = i
+			}
+			continue
+		}
+		if start >= 0 {
+			if i < len(b) {
+				e.word(t, start, i)
+			}
+			start = -1
+		}
+		if i == len(b) {
+			break
+		}
+		switch b[i] {
+		case ':':
+			if i+2 < len(b) && b[i+1] == '/' && b[i+2] == '/' {
+				if e.r.auth {
+					e.userinfo(t, i+3)
+				}
+				continue
+			}
+			e.pair(t, i)
+		case '=', '>':
+			e.pair(t, i)
+		}
+	}
+}
+
+// word judges one word by its first letter; most end there.
+func (e *Editor) word(t *reading, from, to int) {
+	n := to - from
+	switch t.b[from] | 0x20 {
+	case 'a', 'b', 'd', 'n', 'h':
+		if e.r.auth && n >= 4 && n <= 9 {
+			if s := schemeOf(t.b, from, to); s != noScheme {
+				e.credentials(t, from, to, s)
+			}
+		}
+	case 'c', 's', 'v', 'k':
+		if e.r.cvv && n >= 3 && n <= 12 {
+			e.spoken(t, from, to)
+		}
+	}
+}
+
+// pair judges the name before the separator at i and, if it means something, the value after it.
+func (e *Editor) pair(t *reading, i int) {
+	b := t.b
+	name := nameBefore(b, i)
+	if len(name) < 2 {
+		return
+	}
+	at := i - len(name) - 1
+	query := b[i] == '=' && at >= 0 && (b[at] == '?' || b[at] == '&')
+	m := nameMeaning(string(name), query)
+	if m == means && len(name) == 3 && (string(name) == "key" || string(name) == "Key" || string(name) == "KEY") && apiBefore(b, i-len(name)) {
+		m = meansSecret
+	}
+	from, quote := valueStart(b, i)
+	if from >= len(b) {
+		return
+	}
+	if e.r.named {
+		if rule := e.r.byName(string(name)); rule != 0 {
+			if to := valueEnd(b, from, quote); to > from && !masked(b[from:to]) {
+				e.add(t, from, to, hit{kind: kindField, rule: rule, literal: quote == 0 && number(b[from:to])})
+			}
+			return
+		}
+	}
+	switch m {
+	case meansCode:
+		if e.r.cvv {
+			e.codeValue(t, from, quote)
+		}
+	case meansAuth:
+		if e.r.auth {
+			e.authValue(t, from, quote)
+		}
+	case meansCookie:
+		if e.r.auth {
+			e.cookieValue(t, from, quote)
+		}
+	case meansSecret:
+		if e.r.auth {
+			e.secretValue(t, from, quote)
+		}
+	}
+}
+
+// apiBefore: "api key: x".
+func apiBefore(b []byte, i int) bool {
+	return i >= 4 && (b[i-1] == ' ' || b[i-1] == '-') && b[i-2]|0x20 == 'i' && b[i-3]|0x20 == 'p' && b[i-4]|0x20 == 'a'
+}
+
+// valueStart passes the separator at i and what opens a value. quote is the quotation mark that the value stands in, 0 for
+// none.
+func valueStart(b []byte, i int) (from int, quote byte) {
+	from = i + 1
+	for n := 0; from < len(b) && n < 12; n++ {
+		switch c := b[from]; c {
+		case ' ', '\t', '=', '>', ':', '[', '(', '{':
+			from++
+			continue
+		case '\n', '\r':
+			if quote == 0 && n == 0 {
+				return len(b), 0
+			}
+		case '"', '\'', '`':
+			quote = c
+			from++
+			continue
+		}
+		break
+	}
+	return from, quote
+}
+
+// valueEnd is where a value that starts at from ends: at its quotation mark, else at the first sign that ends a word.
+func valueEnd(b []byte, from int, quote byte) int {
+	i := from
+	if quote != 0 {
+		for i < len(b) && b[i] != quote {
+			i++
+		}
+		return i
+	}
+	for i < len(b) {
+		switch b[i] {
+		case ' ', '\t', '\n', '\r', ',', ';', '&', '"', '\'', '`', '<', '>', ')', ']', '}', '|', opaque, 0:
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// masked says that a value is already gone, or never was one.
+func masked(v []byte) bool {
+	for _, c := range v {
+		switch c {
+		case '*', 'x', 'X', ' ', '.', '[', ']', '#', '-', '<', '>', '_':
+		default:
+			return string(v) == "REDACTED" || string(v) == "redacted" || string(v) == "masked" || string(v) == "null" || string(v) == "[REDACTED]" || string(v) == "nil" ||
+				string(v) == "true" || string(v) == "false" || string(v) == "undefined" || string(v) == "none" || string(v) == "None"
+		}
+	}
+	return true
+}
+
+// number says that v reads as a JSON number.
+func number(v []byte) bool {
+	if len(v) == 0 {
+		return false
+	}
+	for i, c := range v {
+		if !digit(c) && !(i == 0 && c == '-') && c != '.' && c != 'e' && c != 'E' && c != '+' {
+			return false
+		}
+	}
+	return true
+}
