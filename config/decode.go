@@ -40,7 +40,7 @@ func (n Node) Decode(into any) Problems {
 	found := d.problems
 	for _, c := range d.checks {
 		for _, p := range c.validator.Validate(c.node) {
-			if !covered(d.problems, p.Path) {
+			if !covered(d.problems, p.Path) && !n.unjudged(p.Path) {
 				found = append(found, p)
 			}
 		}
@@ -53,6 +53,15 @@ func covered(ps Problems, path string) bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool {
 		return p.Code != CodeUnknownKey && p.Path != "" && (within(p.Path, path) || path != "" && within(path, p.Path))
 	})
+}
+
+// unjudged tells whether Parse already reported a problem at a path of the document or below it.
+func (n Node) unjudged(path string) bool {
+	if n.doc == nil {
+		return false
+	}
+	v, _, _, ok := n.doc.root.find(path)
+	return ok && path != "" && v.anyBroken()
 }
 
 // within tells whether path is outer or below it.
@@ -71,6 +80,7 @@ type decoder struct {
 	root     reflect.Type
 	problems Problems
 	checks   []check
+	bad      map[*value]bool
 }
 
 func (d *decoder) problem(v *value, path, code, text, suggestion string) {
@@ -81,7 +91,10 @@ func (d *decoder) problem(v *value, path, code, text, suggestion string) {
 			_, p.Line, p.Column, _ = d.doc.root.find(path)
 		}
 	}
-	v.broken = true
+	if d.bad == nil {
+		d.bad = map[*value]bool{}
+	}
+	d.bad[v] = true // in this reading only: a second Decode must find the same
 	d.problems = append(d.problems, p)
 }
 
@@ -217,6 +230,9 @@ func (d *decoder) list(v *value, rv reflect.Value, path string, f *field) {
 		suggestion := "write '- ' before each item"
 		if v.kind == kindText {
 			suggestion = "put it in brackets: [...]"
+			if !v.variable && !v.secret && len(v.text) < 40 && !strings.ContainsAny(v.text, ",[]{}\n") {
+				suggestion = "write [" + v.text + "]"
+			}
 		}
 		d.wrong(v, path, "a list", suggestion)
 		return
@@ -320,12 +336,14 @@ func (d *decoder) number(v *value, path string, want scalarType) (string, bool) 
 }
 
 func (d *decoder) enum(v *value, rv reflect.Value, path string, f *field) {
-	if f == nil || len(f.enum) == 0 || rv.Kind() != reflect.String || v.broken || v.kind != kindText {
+	if f == nil || len(f.enum) == 0 || rv.Kind() != reflect.String || d.bad[v] || v.kind != kindText {
 		return
 	}
 	if s := rv.String(); !slices.Contains(f.enum, s) {
 		suggestion := "write one of " + strings.Join(f.enum, ", ")
-		if near := nearest(s, f.enum); near != "" && !v.variable {
+		if len(f.enum) == 1 {
+			suggestion = "write " + f.enum[0]
+		} else if near := nearest(s, f.enum); near != "" && !v.variable {
 			suggestion = "did you mean " + near + "? " + suggestion
 		}
 		d.problem(v, path, CodeValue, v.shown()+" is not allowed here", suggestion)

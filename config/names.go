@@ -12,13 +12,19 @@ func (d *decoder) unknown(e *entry, path string, known []string) {
 	if d.foreign(e, path) {
 		return
 	}
+	if strings.Contains(e.key, "${") {
+		return // told by Parse: the name is not known at all
+	}
 	suggestion := ""
-	if near := nearest(e.key, known); near != "" {
-		suggestion = "did you mean " + near + "?"
-	} else if place := elsewhere(d.root, e.key); place != "" && place != full {
+	place := elsewhere(d.root, e.key)
+	first, rest, dotted := strings.Cut(e.key, ".")
+	switch {
+	case dotted && path == "" && hasPath(d.root, e.key):
+		suggestion = "write it in two steps: " + first + ": {" + rest + ": ...}"
+	case nearest(e.key, known) == "" && place != "" && place != full && !strings.Contains(path, "["):
 		suggestion = "it belongs to " + place
-	} else if len(known) > 0 && len(known) <= 12 {
-		suggestion = "known here: " + strings.Join(known, ", ")
+	default:
+		suggestion = Nearest(e.key, known)
 	}
 	d.problem(at, full, CodeUnknownKey, "unknown key", suggestion)
 }
@@ -77,6 +83,26 @@ func distance(a, b string, most int) int {
 	return min(last[len(b)], most)
 }
 
+// hasPath tells whether the file form has a key at a path of two names.
+func hasPath(root reflect.Type, path string) bool {
+	section, key, _ := strings.Cut(path, ".")
+	if deref(root).Kind() != reflect.Struct {
+		return false
+	}
+	for _, f := range fieldsOf(deref(root)) {
+		t := deref(f.typ)
+		if f.name != section || t.Kind() != reflect.Struct || t == nodeType {
+			continue
+		}
+		for _, sub := range fieldsOf(t) {
+			if sub.name == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // elsewhere is the first path in the whole file form that ends in name: the key stands in the wrong section.
 func elsewhere(root reflect.Type, name string) string {
 	var walk func(t reflect.Type, path string, deep int) string
@@ -84,7 +110,7 @@ func elsewhere(root reflect.Type, name string) string {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		if t.Kind() != reflect.Struct || t == nodeType || isScalarStruct(t) || deep > 4 {
+		if t.Kind() != reflect.Struct || t == nodeType || isScalarStruct(t) || deep > 1 {
 			return ""
 		}
 		fields := fieldsOf(t)
@@ -105,6 +131,7 @@ func elsewhere(root reflect.Type, name string) string {
 
 // foreignNames are names that users bring from other systems, and what they are called here.
 var foreignNames = [...]struct{ name, system, here string }{
+	{"name", "Kafka Connect", "pipeline"},
 	{"errors.tolerance", "Kafka Connect", "every failed record is decided by policy: name the dead-letter topic in quarantine.topic and the rules in stages: classify.policy"},
 	{"errors.retry.timeout", "Kafka Connect", "retry.attempts and retry.backoff"},
 	{"errors.retry.delay.max.ms", "Kafka Connect", "retry.backoff.max"},
@@ -174,6 +201,10 @@ func (d *decoder) foreign(e *entry, path string) bool {
 	var rest []leaf
 	for _, l := range leaves {
 		known, system, here, exact := foreignName(l.name)
+		// A single word means something everywhere: it is foreign at the top, or in the section that has its namesake.
+		if known != "" && !strings.ContainsAny(known, ".-") && path != "" && !strings.HasPrefix(here, path+".") {
+			known = ""
+		}
 		if known == "" {
 			rest = append(rest, l)
 			continue

@@ -78,7 +78,7 @@ func (n Node) Text() (text string, ok bool) {
 	return n.value.text, true
 }
 
-// Broken tells whether a problem was already reported at this very place.
+// Broken tells whether Parse reported a problem at this very place: there is no value to judge.
 func (n Node) Broken() bool { return n.value != nil && n.value.broken }
 
 // Position is the line and column, from 1; 0, 0 for an absent node.

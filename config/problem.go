@@ -21,6 +21,7 @@ const (
 	CodeReference    = "ERR_CONFIG_REFERENCE"
 	CodeUnsafe       = "ERR_CONFIG_UNSAFE"
 	CodeRead         = "ERR_CONFIG_READ"
+	CodeExpression   = "ERR_CONFIG_EXPRESSION" // of those who compile expressions
 )
 
 // Problem is one thing that is wrong in a file. Text is one sentence without a value that came from a variable; Suggestion

@@ -68,10 +68,11 @@ func (d *decoder) structure(v *value, rv reflect.Value, path string) {
 		known = append(known, f.name)
 		fv := rv.FieldByIndex(f.index)
 		if e := v.get(f.name); e != nil {
-			d.decode(e.value, fv, join(path, f.name), f)
 			if f.required && e.value.kind == kindNull && !e.value.broken {
 				d.problem(e.value, join(path, f.name), CodeMissing, "it is required, and nothing is written", f.hint())
+				continue
 			}
+			d.decode(e.value, fv, join(path, f.name), f)
 			d.fill(fv, f)
 			continue
 		}
@@ -124,9 +125,9 @@ func (f *field) hint() string {
 	case len(f.enum) == 1:
 		return "add " + f.name + ": " + f.enum[0]
 	case len(f.enum) > 1:
-		return "add " + f.name + ": one of " + strings.Join(f.enum, ", ")
+		return "add '" + f.name + "': one of " + strings.Join(f.enum, ", ")
 	case f.doc != "":
-		return "add " + f.name + ": " + strings.TrimSuffix(lowerFirst(f.doc), ".")
+		return "add '" + f.name + "': " + strings.TrimSuffix(lowerFirst(f.doc), ".")
 	}
 	return "add " + f.name
 }

@@ -36,7 +36,7 @@ type value struct {
 	fromFile     bool   // text came from ${file:...}
 	secret       bool   // decoded into a Secret, or into a client property of a secret name
 	known        bool   // decoded into a field that is no secret, whatever its key is called
-	broken       bool   // a problem was already reported here
+	broken       bool   // Parse reported a problem here: there is no value to judge
 	entries      []entry
 	index        map[string]int // of entries, once there are many
 	items        []*value
@@ -77,6 +77,23 @@ func (v *value) get(key string) *entry {
 		}
 	}
 	return nil
+}
+
+func (v *value) anyBroken() bool {
+	if v.broken {
+		return true
+	}
+	for i := range v.entries {
+		if v.entries[i].value.anyBroken() {
+			return true
+		}
+	}
+	for _, item := range v.items {
+		if item.anyBroken() {
+			return true
+		}
+	}
+	return false
 }
 
 // shown is how a problem may print a scalar: what the file says, never what a variable held.

@@ -1,0 +1,204 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Validate checks what needs two sections of the file: nothing may loop, leak or be lost (ERR_CONFIG_UNSAFE). Order of
+// stages and conditions are checked by who knows the kinds.
+func (p *Pipeline) Validate(n Node) Problems {
+	var ps Problems
+	if p.Name != "" && !pipelineName.MatchString(p.Name) {
+		ps = append(ps, n.Problem("pipeline", CodeValue, "it is not a name", "letters, digits, '.', '_' and '-', at most 100"))
+	}
+	if len(p.Stages) == 0 && n.Key("stages").Exists() {
+		ps = append(ps, n.Problem("stages", CodeMissing, "no stage is named", "at least decode and route are needed"))
+	}
+	for i := range p.Stages {
+		for j := range i {
+			if p.Stages[j].Name == p.Stages[i].Name && p.Stages[i].Name != "" {
+				ps = append(ps, p.Stages[i].Place.Problem("", CodeValue, fmt.Sprintf("two stages are called %s", p.Stages[i].Name), "give one of them a name: of its own"))
+				break
+			}
+		}
+	}
+	ps = append(ps, p.checkTopics(n)...)
+	ps = append(ps, p.checkRedaction()...)
+	return ps
+}
+
+// checkTopics refuses every way in which a topic could be read by who writes it.
+func (p *Pipeline) checkTopics(n Node) Problems {
+	var ps Problems
+	unsafe := func(path, text, suggestion string) {
+		ps = append(ps, n.Problem(path, CodeUnsafe, text, suggestion))
+	}
+	first := "<topic>"
+	if len(p.Source.Topics) > 0 {
+		first = p.Source.Topics[0]
+	}
+	isSource := func(topic string) bool { return topic != "" && slices.Contains(p.Source.Topics, topic) }
+	sameCluster := p.Quarantine.Cluster == "" || p.Quarantine.Cluster == p.Source.Cluster
+	retry := p.Retry.Topic
+	if retry == "" && len(p.Source.Topics) == 1 {
+		retry = first + ".retry"
+	}
+	if retry == "" && len(p.Source.Topics) > 1 && !n.unjudged("source.topics") {
+		ps = append(ps, n.Problem("retry.topic", CodeMissing, "it is required with more than one source topic", "retry: {topic: "+p.Name+".retry}"))
+	}
+	if isSource(p.Retry.Topic) {
+		unsafe("retry.topic", "the retry topic is a source topic: a retry would be read as a new record", "use a topic of its own: "+first+".retry")
+	}
+	if quarantine := p.Quarantine.Topic; quarantine != "" && sameCluster {
+		switch {
+		case isSource(quarantine):
+			unsafe("quarantine.topic", "the dead-letter topic is a source topic: every letter would be read and fail again", "use a topic of its own: "+first+".dlq")
+		case quarantine == retry:
+			unsafe("quarantine.topic", "the dead-letter topic is the retry topic: every letter would be retried", "use a topic of its own: "+first+".dlq")
+		case isSource(quarantine + ".vault"):
+			unsafe("quarantine.topic", "the vault of this dead-letter topic ("+quarantine+".vault) is a source topic", "use another dead-letter topic")
+		}
+	}
+	primaries := map[string]bool{}
+	for _, s := range p.Stages {
+		if s.Kind != "route" {
+			continue
+		}
+		for _, to := range routeTopics(s.Settings) {
+			topic, _ := to.Text()
+			primaries[topic] = true
+			switch {
+			case isSource(topic):
+				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is a source topic: the pipeline would read its own output for ever", "use another topic"))
+			case topic == retry && topic != "":
+				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is the retry topic: records would come back as retries without a trail", "use another topic"))
+			case topic == p.Quarantine.Topic && topic != "" && sameCluster:
+				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is the dead-letter topic: healthy records would be taken for letters", "use another topic, or reject records in the classify stage"))
+			}
+		}
+	}
+	if isSource(retry) {
+		retry = first + ".retry" // to suggest; the retry topic itself was refused above
+	}
+	switch to := p.Redrive.Destination; {
+	case to == "":
+	case isSource(to):
+		unsafe("redrive.destination", "a redrive straight into a source topic would repeat the effects of every other consumer", "use the retry topic: "+retry)
+	case primaries[to]:
+		unsafe("redrive.destination", "a redrive straight into an output would skip every stage", "use the retry topic: "+retry)
+	case to == p.Quarantine.Topic && sameCluster:
+		unsafe("redrive.destination", "a redrive into the dead-letter topic would quarantine the records again", "use the retry topic: "+retry)
+	default:
+		ps = append(ps, checkTopic(n, "redrive.destination", to)...)
+	}
+	return ps
+}
+
+// routeTopics are the topics that a route stage names, wherever it names them.
+func routeTopics(settings Node) []Node {
+	var out []Node
+	add := func(n Node) {
+		if _, ok := n.Text(); ok {
+			out = append(out, n)
+		}
+	}
+	for _, rule := range settings.Key("rules").Items() {
+		add(rule.Key("topic"))
+	}
+	add(settings.Key("default").Key("topic"))
+	return out
+}
+
+// checkRedaction refuses to redact what identifies a record: a repaired or repeated record could not be found again.
+func (p *Pipeline) checkRedaction() Problems {
+	var ps Problems
+	names := p.Source.Identity.Fields()
+	protected := append(names[:], [2]string{"tenant", p.Source.Tenant.Path})
+	for _, s := range p.Stages {
+		if s.Kind != "redact" {
+			continue
+		}
+		for _, f := range s.Settings.Key("fields").Items() {
+			path, ok := f.Key("path").Text()
+			if !ok {
+				continue
+			}
+			for _, id := range protected {
+				if id[1] == "" || !overlaps(path, id[1]) {
+					continue
+				}
+				where := "source.identity." + id[0]
+				if id[0] == "tenant" {
+					where = "source.tenant"
+				}
+				ps = append(ps, f.Problem("path", CodeUnsafe,
+					fmt.Sprintf("the field is %s: redacted, the record could not be told from others", where),
+					"redact another field, or identify by one that holds no personal data"))
+				break
+			}
+		}
+	}
+	return ps
+}
+
+// overlaps tells whether one JSON pointer is, or holds, the other; "*" is any member.
+func overlaps(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i := range min(len(as), len(bs)) {
+		if as[i] != bs[i] && as[i] != "*" && bs[i] != "*" {
+			return false
+		}
+	}
+	return true
+}
+
+// TogetherOptions are what CheckTogether takes for granted.
+type TogetherOptions struct {
+	Demo bool // a SQLite ledger is good enough as a fallback store
+}
+
+// CheckTogether checks a pipeline against the worker file that it runs under: every name is defined there, and letters live
+// at least as long as custody. doc is the pipeline's. Codes: ERR_CONFIG_REFERENCE, ERR_CONFIG_UNSAFE.
+func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems {
+	var ps Problems
+	reference := func(path, name, kind string, known []string) {
+		if slices.Contains(known, name) {
+			return
+		}
+		suggestion := "define it in " + kind + " of the worker file"
+		if near := nearest(name, known); near != "" {
+			suggestion = "did you mean " + near + "?"
+		} else if len(known) > 0 {
+			suggestion += ", or use one of " + strings.Join(known, ", ")
+		}
+		ps = append(ps, doc.Problem(path, CodeReference, fmt.Sprintf("%s %q is not defined in the worker file", strings.TrimSuffix(strings.Replace(kind, "ies", "ys", 1), "s"), name), suggestion))
+	}
+	clusters, registries, ledgers := sortedKeys(w.Clusters), sortedKeys(w.Registries), sortedKeys(w.Ledgers)
+	reference("source.cluster", p.Source.Cluster, "clusters", clusters)
+	if p.Quarantine.Cluster != p.Source.Cluster {
+		reference("quarantine.cluster", p.Quarantine.Cluster, "clusters", clusters)
+	}
+	for _, s := range p.Stages {
+		if registry, ok := s.Settings.Key("registry").Text(); ok {
+			reference(s.Path+".registry", registry, "registries", registries)
+		}
+	}
+	for i, f := range p.Quarantine.Fallback {
+		if f.Ledger == "" {
+			continue
+		}
+		path := joinIndex("quarantine.fallback", i) + ".ledger"
+		reference(path, f.Ledger, "ledgers", ledgers)
+		if l, ok := w.Ledgers[f.Ledger]; ok && !o.Demo && strings.HasPrefix(l.URL.Reveal(), "sqlite:") {
+			ps = append(ps, doc.Problem(path, CodeUnsafe, "a SQLite file on this machine is no fallback store: it fails with the machine", "name a PostgreSQL ledger or a blob bucket"))
+		}
+	}
+	if custody := w.Custody.Retention.Longest(); p.Quarantine.Retention < custody {
+		ps = append(ps, doc.Problem("quarantine.retention", CodeUnsafe,
+			fmt.Sprintf("the dead-letter topic keeps letters for %s, custody for %s: the ledger could not be rebuilt", p.Quarantine.Retention, custody),
+			"write retention: "+custody.String()+" or shorten custody.retention of the worker file"))
+	}
+	return ps.Sorted()
+}
