@@ -21,10 +21,10 @@ func TestOpenIsRefused(t *testing.T) {
 		url  string
 		code pipeline.Code
 	}{
-		"an unknown scheme":    {"mysql://x", pipeline.CodeConfigValue},
-		"memory":               {"sqlite::memory:", pipeline.CodeConfigValue},
-		"no folder":            {"sqlite:/nowhere/at/all/x.db", pipeline.CodeLedgerUnavailable},
-		"no server":            {"postgres://nobody@127.0.0.1:1/none?sslmode=disable", pipeline.CodeLedgerUnavailable},
+		"an unknown scheme":     {"mysql://x", pipeline.CodeConfigValue},
+		"memory":                {"sqlite::memory:", pipeline.CodeConfigValue},
+		"no folder":             {"sqlite:/nowhere/at/all/x.db", pipeline.CodeLedgerUnavailable},
+		"no server":             {"postgres://nobody@127.0.0.1:1/none?sslmode=disable", pipeline.CodeLedgerUnavailable},
 		"a URL with a bad port": {"postgres://u:secret@127.0.0.1:port/none", pipeline.CodeConfigValue},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,6 +71,7 @@ CREATE INDEX items_event ON items (tenant, consumer, event_id) WHERE event_id <>
 CREATE INDEX items_group ON items (fingerprint, state, quarantined_ms);
 CREATE INDEX items_owner ON items (owner, state, quarantined_ms) WHERE owner <> '';
 CREATE INDEX items_time ON items (quarantined_ms);
+CREATE INDEX items_waiting ON items (consumer, confirmed) WHERE confirmed IN (0, 3);
 CREATE INDEX items_redrive ON items (redrive) WHERE redrive <> '';
 
 CREATE TABLE payloads (
@@ -239,12 +240,13 @@ CREATE TABLE settlements (
   to_offset BIGINT NOT NULL,
   policy TEXT NOT NULL,
   counts TEXT NOT NULL,
-  dead_lettered BYTES,
+  custody BYTES,
   other BYTES,
   first_ms BIGINT NOT NULL,
   last_ms BIGINT NOT NULL
 );
 CREATE INDEX settlements_at ON settlements (topic, partition, to_offset);
+CREATE INDEX settlements_last ON settlements (topic, partition, seq);
 
 CREATE TABLE committed_offsets (
   consumer TEXT NOT NULL,
@@ -443,6 +445,8 @@ CREATE TABLE snapshot_items (
   item TEXT NOT NULL,
   PRIMARY KEY (snapshot, n)
 );
+
+CREATE UNIQUE INDEX snapshot_items_item ON snapshot_items (snapshot, item);
 
 CREATE TABLE tenant_keys (
   id TEXT NOT NULL PRIMARY KEY,

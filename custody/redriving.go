@@ -1,0 +1,382 @@
+package custody
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+)
+
+// What stands here is for redrive: every method works inside a transaction of the caller (Within), who has checked the
+// permission of its actor with Check, and calls them together with its own rows.
+
+// Lock loads items for change, in one order, so that two executors cannot wait for each other. Missing ids are missing.
+func (c *Items) Lock(tx *ledger.Tx, ids []pipeline.ID) (map[pipeline.ID]*Item, error) {
+	return load(tx, texts(ids), true)
+}
+
+// Load is Lock without the lock: for plans and dry runs.
+func (c *Items) Load(tx *ledger.Tx, ids []pipeline.ID) (map[pipeline.ID]*Item, error) {
+	return load(tx, texts(ids), false)
+}
+
+func texts(ids []pipeline.ID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}
+
+// Sees tells whether the actor may know of items of a tenant.
+func (c *Items) Sees(who Actor, tenant string) bool { return c.roles.sees(who, tenant) }
+
+// Intent says what is about to be sent: one row for a window of items, written before the first of them is.
+type Intent struct {
+	ID       string // empty: made here
+	Tenant   string
+	Manifest pipeline.Digest
+	Run      string
+	Lease    ledger.Lease
+	FromN    int64 // numbers in the manifest, inclusive
+	ToN      int64
+	Offsets  map[pipeline.TP]int64 // end offsets of the destination before the first send: a successor scans from here
+}
+
+// Accept says which marks the approval of a manifest has accepted.
+type Accept struct {
+	Unconfirmed bool // unconfirmed: accepted
+	SameEvent   bool
+	Rebuilt     bool
+}
+
+// Intend writes the intent and brings the items that may go to REDRIVING under the manifest, each with its next try. INV-INTENT:
+// nothing is sent whose intent is not durable, so call the send only after the transaction has committed. Items that may
+// not go are skipped with a code. Codes: ERR_REDRIVE_STATE (the lease is lost), ERR_LEDGER_*.
+func (c *Items) Intend(tx *ledger.Tx, who Actor, in *Intent, ids []pipeline.ID, accept Accept) (ready []*Item, skips []Skip, err error) {
+	if in.Lease.Name != "" {
+		if err := tx.Held(in.Lease); err != nil {
+			return nil, nil, err
+		}
+	}
+	items, err := c.Lock(tx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	var go_ []*Item
+	for _, id := range ids {
+		it := items[id]
+		if it == nil {
+			skips = append(skips, Skip{Item: id, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
+			continue
+		}
+		delete(items, id) // named twice: sent once
+		if code := redrivable(it, in, accept); code != "" {
+			skips = append(skips, Skip{id, it.State, code, pipeline.Lookup(code).Text})
+			continue
+		}
+		go_ = append(go_, it)
+	}
+	moved, more, err := c.moveBy(tx, who, go_, func(it *Item) change {
+		from, try := it.State, it.Try+1
+		return change{ev: Redrive, event: string(from) + strconv.Itoa(int(try)), cols: []string{"redrive", "redrive_try", "sent_from"}, args: []any{in.Manifest, try, string(from)},
+			detail: map[string]string{"redrive": string(in.Manifest), "run": in.Run, "try": strconv.Itoa(int(try))},
+			keep:   func(it *Item) { it.Redrive, it.Try, it.SentFrom = in.Manifest, try, from }}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	skips = append(skips, more...)
+	if in.ID == "" {
+		in.ID = randomID("n")
+	}
+	offsets, _ := json.Marshal(offsetTexts(in.Offsets))
+	_, err = tx.Exec(`INSERT INTO intents (id, tenant, manifest, run, lease, epoch, from_n, to_n, items, state, offsets, written_ms, closed_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, 0)`,
+		in.ID, in.Tenant, in.Manifest, in.Run, in.Lease.Name, in.Lease.Epoch, in.FromN, in.ToN, len(moved), string(offsets), tx.NowMS())
+	if err != nil {
+		return nil, nil, err
+	}
+	return moved, skips, c.manifestItems(tx, moved, "sending", "")
+}
+
+func redrivable(it *Item, in *Intent, a Accept) pipeline.Code {
+	as := *it
+	if a.SameEvent {
+		as.Flags &^= FlagSameEvent
+	}
+	if a.Rebuilt {
+		as.Flags &^= FlagRebuilt
+	}
+	if a.Unconfirmed {
+		as.Confirmed = IsConfirmed
+	}
+	if in.Tenant != "" && it.Tenant != in.Tenant {
+		return pipeline.CodeRedriveTenant
+	}
+	return as.Redrivable()
+}
+
+func offsetTexts(m map[pipeline.TP]int64) map[string]string {
+	out := make(map[string]string, len(m))
+	for tp, n := range m {
+		out[tp.String()] = strconv.FormatInt(n, 10)
+	}
+	return out
+}
+
+// SentAt is where an item was written.
+type SentAt struct {
+	Item pipeline.ID
+	At   pipeline.Position
+}
+
+// Sent closes an intent whose sends were acknowledged and notes where each item stands. The items stay REDRIVING.
+func (c *Items) Sent(tx *ledger.Tx, intent string, manifest pipeline.Digest, list []SentAt) error {
+	for _, s := range list {
+		if _, err := tx.Exec("UPDATE manifest_items SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_topic = ?, sent_partition = ?, sent_offset = ?, sent_ms = ?, attempts = attempts + 1 WHERE manifest = ? AND item = ?",
+			s.At.Topic, s.At.Partition, s.At.Offset, tx.NowMS(), manifest, s.Item); err != nil {
+			return err
+		}
+	}
+	return c.CloseIntent(tx, intent, "sent")
+}
+
+// CloseIntent ends an intent: sent, withdrawn or failed.
+func (c *Items) CloseIntent(tx *ledger.Tx, intent, state string) error {
+	_, err := tx.Exec("UPDATE intents SET state = ?, closed_ms = ? WHERE id = ?", state, tx.NowMS(), intent)
+	return err
+}
+
+// Withdraw brings items that are proven unsent back to where they came from; the try is taken back too. Items that are not
+// REDRIVING under this manifest are skipped.
+func (c *Items) Withdraw(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, why string) (moved []*Item, skips []Skip, err error) {
+	mine, skips, err := c.ofManifest(tx, manifest, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	moved, more, err := c.moveBy(tx, who, mine, func(it *Item) change {
+		ch := change{ev: WithdrawTriaged, event: strconv.Itoa(int(it.Try)), cols: []string{"sent_from", "redrive_try"}, args: []any{"", max(0, int(it.Try)-1)}, detail: map[string]string{"redrive": string(manifest), "why": why},
+			keep: func(it *Item) { it.SentFrom, it.Try = None, uint16(max(0, int(it.Try)-1)) }}
+		if it.SentFrom == Repaired {
+			ch.ev = WithdrawRepaired
+		}
+		return ch
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return moved, append(skips, more...), c.manifestItems(tx, moved, "withdrawn", "")
+}
+
+// FailRedrive says that items of a manifest cannot be sent for good: REDRIVE_FAILED, then TRIAGED with their ticket.
+func (c *Items) FailRedrive(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, code pipeline.Code, detail map[string]string) ([]Skip, error) {
+	mine, skips, err := c.ofManifest(tx, manifest, ids)
+	if err != nil {
+		return nil, err
+	}
+	d := map[string]string{"redrive": string(manifest), "code": string(code)}
+	for k, v := range detail {
+		d[k] = v
+	}
+	return skips, c.failRedrive(tx, who, mine, code, d)
+}
+
+// Reconciled closes redriven items on evidence: the answer of a reconcile question.
+func (c *Items) Reconciled(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, result pipeline.Result, evidence map[string]string) ([]Skip, error) {
+	mine, skips, err := c.ofManifest(tx, manifest, ids)
+	if err != nil {
+		return nil, err
+	}
+	d := map[string]string{"redrive": string(manifest), "result": string(result)}
+	for k, v := range evidence {
+		d[k] = v
+	}
+	moved, more, err := c.move(tx, who, mine, change{ev: Reconcile, cols: []string{"resolution"}, args: []any{string(result)}, detail: d, keep: func(it *Item) { it.Resolution = string(result) }})
+	if err != nil {
+		return nil, err
+	}
+	return append(skips, more...), c.manifestItems(tx, moved, "reconciled", "")
+}
+
+// ofManifest are the items that are REDRIVING under a manifest; the others are skipped.
+func (c *Items) ofManifest(tx *ledger.Tx, manifest pipeline.Digest, ids []pipeline.ID) (mine []*Item, skips []Skip, err error) {
+	items, err := c.Lock(tx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		it := items[id]
+		switch {
+		case it == nil:
+			skips = append(skips, Skip{Item: id, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
+		case it.State != Redriving || it.Redrive != manifest:
+			skips = append(skips, Skip{id, it.State, pipeline.CodeStateInvalid, "it is not being redriven by this manifest"})
+		default:
+			mine = append(mine, it)
+		}
+	}
+	return mine, skips, nil
+}
+
+// StoredRepair is the lineage of one repair: from which bytes, by what, to which bytes. N counts from 1 for each item.
+type StoredRepair struct {
+	ID           string
+	Item         pipeline.ID
+	Tenant       string
+	N            int
+	Transform    string // name
+	Version      string
+	Artifact     pipeline.Digest // of the code
+	ConfigDigest pipeline.Digest
+	Config       string
+	Before       pipeline.Digest // keyed, of the faithful value
+	After        pipeline.Digest // keyed, of the repaired value
+	AtMS         int64
+	By           string
+	Report       string
+	Faithful     bool   // made from faithful bytes
+	NewIdentity  string // declared intent of a new logical id; empty: identity is kept
+}
+
+// NewRepair is a repair to be stored, with the bytes that it made.
+type NewRepair struct {
+	StoredRepair
+	Bytes Bytes
+}
+
+// StoreRepairs keeps repairs and brings their items TRIAGED -> REPAIRED; a repaired item may be repaired anew (it is
+// brought back to TRIAGED first). Digests After are made here. Repairs always start from the original bytes, so a second
+// repair does not build on the first. The payload is sealed when the item's is. Codes: ERR_SEAL_FAILED, ERR_LEDGER_*.
+func (c *Items) StoreRepairs(tx *ledger.Tx, who Actor, list []NewRepair) (stored []*StoredRepair, skips []Skip, err error) {
+	ids := make([]pipeline.ID, len(list))
+	for i := range list {
+		ids[i] = list[i].Item
+	}
+	items, err := c.Lock(tx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list {
+		r := &list[i]
+		it := items[r.Item]
+		if it == nil {
+			skips = append(skips, Skip{Item: r.Item, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
+			continue
+		}
+		if it.State == Repaired {
+			if _, _, err := c.move(tx, who, []*Item{it}, change{ev: Unrepair, detail: map[string]string{"reason": "repaired anew"}}); err != nil {
+				return nil, nil, err
+			}
+		}
+		if _, err := Next(it.State, Repair); err != nil {
+			skips = append(skips, Skip{it.ID, it.State, pipeline.CodeOf(err), err.(*pipeline.Error).Text})
+			continue
+		}
+		if err := c.storeRepair(tx, who, it, r); err != nil {
+			return nil, nil, err
+		}
+		stored = append(stored, &r.StoredRepair)
+	}
+	return stored, skips, nil
+}
+
+func (c *Items) storeRepair(tx *ledger.Tx, who Actor, it *Item, r *NewRepair) error {
+	var n int
+	if _, err := tx.Row("SELECT coalesce(max(n), 0) FROM repairs WHERE item = ?", []any{it.ID}, &n); err != nil {
+		return err
+	}
+	s := &r.StoredRepair
+	s.ID, s.Tenant, s.N, s.AtMS, s.By = randomID("x"), it.Tenant, n+1, tx.NowMS(), who.Subject
+	s.After = pipeline.Digest(c.id.Digest(r.Bytes.Value))
+	value, enc := r.Bytes.Value, ""
+	if it.Enc != "" && value != nil {
+		if c.sealer == nil {
+			return pipeline.Errorf(pipeline.CodeSealFailed, string(it.ID), "its payload is sealed and this process has no keys to seal the repair")
+		}
+		var err error
+		if value, enc, err = c.sealer.Seal(it.Tenant, value, []byte(s.ID)); err != nil {
+			return err
+		}
+	}
+	if err := tx.Insert("repairs", []string{"id", "item", "tenant", "n", "transform", "version", "artifact", "config_digest", "config", "before_digest", "after_digest", "at_ms", "actor", "report", "faithful", "new_identity"},
+		[][]any{{s.ID, it.ID, it.Tenant, s.N, s.Transform, s.Version, s.Artifact, s.ConfigDigest, s.Config, s.Before, s.After, s.AtMS, s.By, s.Report, s.Faithful, s.NewIdentity}}); err != nil {
+		return err
+	}
+	if err := tx.Insert("repair_payloads", []string{"repair", "item", "tenant", "record_key", "value", "headers", "enc"},
+		[][]any{{s.ID, it.ID, it.Tenant, r.Bytes.Key, value, packHeaders(r.Bytes.Headers), enc}}); err != nil {
+		return err
+	}
+	_, _, err := c.move(tx, who, []*Item{it}, change{ev: Repair, cols: []string{"repair"}, args: []any{s.ID}, keep: func(it *Item) { it.Repair = s.ID },
+		detail: map[string]string{"repair": s.ID, "transform": s.Transform + "@" + s.Version, "artifact": string(s.Artifact), "config": string(s.ConfigDigest), "before": string(s.Before), "after": string(s.After)}})
+	return err
+}
+
+// RepairedBytes are the bytes of the repair that the item would be redriven with; their keyed digest is verified. Codes:
+// ERR_PAYLOAD_MISSING (it has no repair, or its bytes are gone), ERR_LEDGER_CORRUPT, ERR_KEY_UNKNOWN.
+func (c *Items) RepairedBytes(tx *ledger.Tx, it *Item) (Bytes, *StoredRepair, error) {
+	missing := pipeline.Errorf(pipeline.CodePayloadMissing, string(it.ID), "it has no repair that could be sent")
+	if it.Repair == "" {
+		return Bytes{}, nil, missing
+	}
+	all, err := readRepairs(tx, it.ID)
+	if err != nil {
+		return Bytes{}, nil, err
+	}
+	for i := range all {
+		if all[i].ID != it.Repair {
+			continue
+		}
+		b := Bytes{TimeMS: it.OriginalMS, TimeType: it.TimeType}
+		var headers []byte
+		var enc string
+		found, err := tx.Row("SELECT record_key, value, headers, enc FROM repair_payloads WHERE repair = ?", []any{it.Repair}, &b.Key, &b.Value, &headers, &enc)
+		if err != nil {
+			return Bytes{}, nil, err
+		}
+		if !found {
+			return Bytes{}, nil, missing
+		}
+		if b.Headers, err = unpackHeaders(headers); err != nil {
+			return Bytes{}, nil, err
+		}
+		if enc != "" {
+			if c.opener == nil {
+				return Bytes{}, nil, pipeline.Errorf(pipeline.CodeKeyUnknown, string(it.ID), "its bytes are sealed and this process has no keys")
+			}
+			if b.Value, err = c.opener.Open(it.Tenant, enc, b.Value, []byte(it.Repair)); err != nil {
+				return Bytes{}, nil, err
+			}
+		}
+		if got := pipeline.Digest(c.id.Digest(b.Value)); got != all[i].After {
+			return Bytes{}, nil, pipeline.Errorf(pipeline.CodeLedgerCorrupt, string(it.ID), "the repaired bytes are not those of repair %s", it.Repair)
+		}
+		return b, &all[i], nil
+	}
+	return Bytes{}, nil, missing
+}
+
+func readRepairs(tx *ledger.Tx, id pipeline.ID) (out []StoredRepair, err error) {
+	err = tx.Each("SELECT id, item, tenant, n, transform, version, artifact, config_digest, config, before_digest, after_digest, at_ms, actor, report, faithful, new_identity FROM repairs WHERE item = ? ORDER BY n", []any{id},
+		func(scan func(...any) error) error {
+			var r StoredRepair
+			var faithful int64
+			err := scan(&r.ID, &r.Item, &r.Tenant, &r.N, &r.Transform, &r.Version, &r.Artifact, &r.ConfigDigest, &r.Config, &r.Before, &r.After, &r.AtMS, &r.By, &r.Report, &faithful, &r.NewIdentity)
+			r.Faithful = faithful == 1
+			out = append(out, r)
+			return err
+		})
+	return out, err
+}
+
+// CheckTx refuses what the actor may not do, without writing the refusal: for use inside a transaction, whose caller passes
+// the error on to Refused when it has ended.
+func (c *Items) CheckTx(who Actor, p Permission, tenant string) error {
+	return c.roles.check(who, p, tenant)
+}
+
+// Refused writes a refusal of rights into the history and returns it; other errors it returns as they are.
+func (c *Items) Refused(ctx context.Context, who Actor, action string, item pipeline.ID, tenant string, err error) error {
+	return c.refused(ctx, who, action, string(item), tenant, err)
+}
