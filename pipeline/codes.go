@@ -95,13 +95,14 @@ const (
 	CodePluginRefused          Code = "ERR_PLUGIN_REFUSED"
 
 	// letters
-	CodeIngressFailed  Code = "ALERT_DLQ_INGRESS_FAILED"
-	CodeFailureDomain  Code = "ERR_SHARED_FAILURE_DOMAIN_EXHAUSTED"
-	CodeDependencyDown Code = "ALERT_DEPENDENCY_DOWN"
-	CodePolicyFailed   Code = "ALERT_POLICY_FAILED"
-	CodeErrorBudget    Code = "ERR_ERROR_BUDGET_EXCEEDED"
-	CodeControlForged  Code = "ALERT_CONTROL_FORGED"
-	CodeLoop           Code = "ERR_REDRIVE_LOOP"
+	CodeIngressFailed   Code = "ALERT_DLQ_INGRESS_FAILED"
+	CodeFailureDomain   Code = "ERR_SHARED_FAILURE_DOMAIN_EXHAUSTED"
+	CodeDependencyDown  Code = "ALERT_DEPENDENCY_DOWN"
+	CodePolicyFailed    Code = "ALERT_POLICY_FAILED"
+	CodeErrorBudget     Code = "ERR_ERROR_BUDGET_EXCEEDED"
+	CodeControlForged   Code = "ALERT_CONTROL_FORGED"
+	CodeControlNotReady Code = "ERR_CONTROL_NOT_READY"
+	CodeLoop            Code = "ERR_REDRIVE_LOOP"
 
 	// brokers, topics
 	CodeBrokerUnreachable Code = "ERR_BROKER_UNREACHABLE"
@@ -408,6 +409,9 @@ var codeTable = []CodeInfo{
 	{CodeControlForged, ClassNone, ActPause, nil, ExitRuntime,
 		"an unsigned or wrongly signed control entry was ignored",
 		"Find out who may write to the control topic."},
+	{CodeControlNotReady, ClassNone, ActPause, nil, ExitEnvironment,
+		"the control topic has not been read to its end",
+		"Look at the source cluster and the control topic's rights; nothing is polled or redriven until it was read."},
 	{CodeLoop, ClassNone, ActQuarantine, nil, ExitRuntime,
 		"the item failed again after too many redrives; only a person may send it",
 		"Find the cause before another redrive."},

@@ -1,0 +1,256 @@
+package control
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"reprieve.dev/pipeline"
+)
+
+// Reader is the part of pipeline.Log that a Board needs.
+type Reader interface {
+	Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64], each func(*pipeline.Batch) error) error
+	Info(ctx context.Context, topic string) (pipeline.TopicInfo, error)
+}
+
+// Options says what a Board works with.
+type Options struct {
+	Topic     string // deadletter.ControlTopic(prefix)
+	Reader    Reader
+	Sink      pipeline.Sink // the Board's own: it reads its completions. nil: the Board only reads
+	Authority *Authority
+	Clock     pipeline.Clock
+	Interval  time.Duration // between two looks; 0 is 200 ms
+	Log       *slog.Logger
+	Meter     pipeline.Meter // nil is none
+}
+
+// Board keeps a Snapshot current and publishes entries. Run does all the work; every other method is safe for concurrent
+// use.
+type Board struct {
+	o        Options
+	tp       pipeline.TP
+	requests chan *request
+
+	mu      sync.Mutex // orders folds
+	snap    atomic.Pointer[Snapshot]
+	ready   chan struct{}
+	changed chan struct{} // closed at the next change
+	seenMS  int64         // when the end was last known to be read
+	failure error         // of the last look
+	counts  map[Refusal]int64
+	next    int64 // offset to read next; the reading goroutine only
+}
+
+// NewBoard makes a Board; nothing runs before Run.
+func NewBoard(o Options) *Board {
+	if o.Interval == 0 {
+		o.Interval = 200 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Board{o: o, tp: pipeline.TP{Topic: o.Topic}, requests: make(chan *request), ready: make(chan struct{}),
+		changed: make(chan struct{}), counts: map[Refusal]int64{}}
+}
+
+// Run reads the topic to its end, follows it and publishes, until ctx ends. It owns every goroutine that it starts and may
+// run once. Failures to read do not end it: it is not ready, or keeps what it knows, and tries again.
+func (b *Board) Run(ctx context.Context) error {
+	var wait sync.WaitGroup
+	wait.Go(func() { b.publish(ctx) })
+	b.follow(ctx)
+	wait.Wait()
+	return nil
+}
+
+// Ready tells whether the topic was read to its end once.
+func (b *Board) Ready() bool { return b.snap.Load() != nil }
+
+// WaitReady waits until the Board is ready. When ctx ends before: ERR_CONTROL_NOT_READY with what the last look said.
+func (b *Board) WaitReady(ctx context.Context) error {
+	select {
+	case <-b.ready:
+		return nil
+	case <-ctx.Done():
+		return b.notReady()
+	}
+}
+
+// Snapshot is the latest state. ERR_CONTROL_NOT_READY while the Board is cold (INV-CONTROL-COLD).
+func (b *Board) Snapshot() (*Snapshot, error) {
+	if s := b.snap.Load(); s != nil {
+		return s, nil
+	}
+	return nil, b.notReady()
+}
+
+// Changed returns a channel that is closed at the next change of the snapshot. Take it before looking at Snapshot.
+func (b *Board) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// Stale is how long ago the snapshot was last known to be complete; a cold Board is stale without end. Redrives halt above
+// 10 s.
+func (b *Board) Stale() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.snap.Load() == nil {
+		return time.Duration(1<<63 - 1)
+	}
+	return time.Duration(max(0, b.o.Clock().UnixMilli()-b.seenMS)) * time.Millisecond
+}
+
+// Err is what the last look at the topic failed with; nil if it did not.
+func (b *Board) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failure
+}
+
+// Ignored counts the messages that were ignored, by reason.
+func (b *Board) Ignored() map[Refusal]int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := make(map[Refusal]int64, len(b.counts))
+	for r, c := range b.counts {
+		n[r] = c
+	}
+	return n
+}
+
+func (b *Board) notReady() error {
+	e := pipeline.Errorf(pipeline.CodeControlNotReady, b.o.Topic, "the control topic has not been read to its end")
+	if err := b.Err(); err != nil {
+		e = pipeline.Errorf(pipeline.CodeControlNotReady, b.o.Topic, "the control topic has not been read to its end: %w", err)
+	}
+	return e
+}
+
+// follow looks at the topic every interval.
+func (b *Board) follow(ctx context.Context) {
+	tick := time.NewTicker(b.o.Interval)
+	defer tick.Stop()
+	for {
+		err := b.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		b.mu.Lock()
+		before := b.failure
+		b.failure = err
+		b.mu.Unlock()
+		switch {
+		case err != nil && before == nil:
+			b.o.Log.Warn("control topic cannot be read", "topic", b.o.Topic, "error", err)
+		case err == nil && before != nil:
+			b.o.Log.Info("control topic is read again", "topic", b.o.Topic)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look reads from where the last look ended to what is the end now. Offsets that are gone (compacted, transaction markers)
+// are passed over, so next counts what was looked at, not what was found.
+func (b *Board) look(ctx context.Context) error {
+	at := b.o.Clock().UnixMilli()
+	info, err := b.o.Reader.Info(ctx, b.o.Topic)
+	if err != nil {
+		return err
+	}
+	r, ok := info.Partitions[0]
+	if !ok || len(info.Partitions) != 1 {
+		return pipeline.Errorf(pipeline.CodeTopicUnsafe, b.o.Topic, "the control topic has %d partitions; it needs exactly one", len(info.Partitions))
+	}
+	if r.Next < b.next {
+		// Somebody made the topic anew: read it from its start, and keep what is known (INV-CONTROL-STICKY).
+		b.o.Log.Warn("the control topic was made anew", "topic", b.o.Topic, "had", b.next, "has", r.Next)
+		b.next = 0
+	}
+	var entries []Entry
+	if r.Next > b.next {
+		err := b.o.Reader.Read(ctx, b.tp, offsets(max(b.next, r.First), r.Next), func(batch *pipeline.Batch) error {
+			defer batch.Release()
+			for i := range batch.Recs {
+				if e, ok := b.decode(&batch.Recs[i]); ok {
+					entries = append(entries, e)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err // nothing of it is kept: the next look reads it again
+		}
+	}
+	b.apply(entries, at)
+	b.next = r.Next
+	return nil
+}
+
+func offsets(from, to int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for off := from; off < to && yield(off); off++ {
+		}
+	}
+}
+
+// decode upholds INV-CONTROL-SIGNED.
+func (b *Board) decode(r *pipeline.Record) (Entry, bool) {
+	if len(r.Headers) == 1 && r.Headers[0].Name == "reprieve-probe" {
+		return Entry{}, false
+	}
+	e, why := Decode(b.o.Topic, r.Key, r.Value, b.o.Authority)
+	if why != "" {
+		b.count(why, 1, r.Offset)
+		return Entry{}, false
+	}
+	return e, true
+}
+
+func (b *Board) count(why Refusal, n int64, off int64) {
+	b.mu.Lock()
+	b.counts[why] += n
+	b.mu.Unlock()
+	if b.o.Meter != nil {
+		b.o.Meter.Counter("reprieve_control_ignored_total", "messages on the control topic that were ignored", "reason", string(why)).Add(float64(n))
+	}
+	b.o.Log.Warn("a control message is ignored", "code", pipeline.CodeControlForged, "reason", string(why), "topic", b.o.Topic, "offset", off)
+}
+
+// apply folds entries in. at is when the end that they reach to was asked for; 0 says nothing about the end.
+func (b *Board) apply(entries []Entry, at int64) {
+	b.mu.Lock()
+	prev := b.snap.Load()
+	cold := prev == nil
+	next, replayed := Fold(prev, b.o.Authority, entries...)
+	if cold && at == 0 {
+		b.mu.Unlock()
+		return // a cold board learns only by reading to the end
+	}
+	b.snap.Store(next)
+	if at != 0 {
+		b.seenMS = at
+	}
+	if cold {
+		close(b.ready)
+	}
+	if next != prev {
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+	b.mu.Unlock()
+	if !cold && len(replayed) > 0 { // within one first read of a topic that is not compacted yet, older entries are no replay
+		b.count(Replayed, int64(len(replayed)), -1)
+		b.heal(next, replayed)
+	}
+}
