@@ -52,6 +52,7 @@ func encodeBody(t *typ, jsonText []byte) ([]byte, error) {
 type encoder struct {
 	w   *avro.Writer
 	buf []byte
+	raw bool // a default: bytes stand for themselves, whatever the logical type makes of them
 }
 
 // document encodes a whole JSON text.
@@ -90,6 +91,9 @@ func (e *encoder) value(t *typ, v *jsonView, i uint32, path string) error {
 	case opMap:
 		return e.items(t, v, i, path, jsonObject)
 	}
+	if e.raw && t.bytes() {
+		return e.rawBytes(t, v, i, path)
+	}
 	text, ok := leafText(t, v, i)
 	if !ok {
 		return encodeError(path, "the schema wants %s", t.want())
@@ -109,6 +113,26 @@ func (e *encoder) value(t *typ, v *jsonView, i uint32, path string) error {
 		return encodeError(path, "the value does not fit %s", t.want())
 	}
 	e.put(t, out)
+	return nil
+}
+
+// bytes tells whether values of t are bytes on the wire.
+func (t *typ) bytes() bool {
+	return t.op == opBytes || t.op == opFixed || t.op == opDecimal || t.op == opDecimalFixed
+}
+
+// rawBytes encodes a default of bytes or fixed: its code points are the bytes.
+func (e *encoder) rawBytes(t *typ, v *jsonView, i uint32, path string) error {
+	b, ok := latin1(v.value(i).Bytes)
+	fixed := t.op == opFixed || t.op == opDecimalFixed
+	if v.nodes[i].kind != jsonString || !ok || fixed && len(b) != t.size || t.limit != nil && (len(b) == 0 || !fits(b, t)) {
+		return encodeError(path, "the default does not fit %s", t.want())
+	}
+	if fixed {
+		_, _ = e.w.Write(b)
+	} else {
+		e.w.WriteBytes(b)
+	}
 	return nil
 }
 
@@ -241,7 +265,22 @@ func (e *encoder) record(t *typ, v *jsonView, i uint32, path string) error {
 }
 
 // fallback encodes a default: of a union it is a value of the branch that it fits, by the specification the first one.
-func (e *encoder) fallback(t *typ, text, path string) error { return e.document(t, []byte(text), path) }
+func (e *encoder) fallback(t *typ, text, path string) error {
+	was := e.raw
+	e.raw = true
+	err := e.document(t, []byte(text), path)
+	e.raw = was
+	return err
+}
+
+// encodeDefault encodes the JSON text of a default as a value of t.
+func encodeDefault(t *typ, text string) ([]byte, error) {
+	e := encoder{w: avro.NewWriter(nil, 64)}
+	if err := e.fallback(t, text, ""); err != nil {
+		return nil, err
+	}
+	return append([]byte(nil), e.w.Buffer()...), nil
+}
 
 func (t *typ) has(name string) bool {
 	_, ok := t.index[name]
@@ -277,7 +316,11 @@ func (e *encoder) items(t *typ, v *jsonView, i uint32, path string, kind jsonKin
 func (e *encoder) union(t *typ, v *jsonView, i uint32, path string) error {
 	best, rank := -1, 9
 	for k, b := range t.branches {
-		if r := fit(b, v, i); r < rank {
+		r := fit(b, v, i)
+		if e.raw && b.bytes() && v.nodes[i].kind == jsonString {
+			r = 2
+		}
+		if r < rank {
 			best, rank = k, r
 		}
 	}

@@ -74,6 +74,8 @@ func (p *program) failure(r *run) *pipeline.Failure {
 		if r.bad != nil && r.bad.place != "" {
 			f.Params = append(f.Params, pipeline.Str("field", r.bad.place))
 		}
+	case pipeline.CodeSchemaMismatch:
+		f.Params = append(f.Params, pipeline.Str("field", r.bad.place), pipeline.Str("what", r.what), pipeline.Int("at", r.at))
 	case pipeline.CodeDecodePrecision, pipeline.CodeDecodeEnum:
 		f.Params = append(f.Params, pipeline.Str("field", r.bad.place), pipeline.Int("at", r.at))
 	case pipeline.CodeLimitDepth:

@@ -366,4 +366,3 @@ func TestCaseC32NullIsNotEmpty(t *testing.T) {
 		}
 	}
 }
-

@@ -106,4 +106,3 @@ func (h *hand) move(d time.Duration) {
 	defer h.mu.Unlock()
 	h.now = h.now.Add(d)
 }
-

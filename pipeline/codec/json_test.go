@@ -39,3 +39,10 @@ func (e editorFunc) Plan(path, name string, kind pipeline.ValueKind, tags []stri
 }
 
 func (e editorFunc) Edit(_ pipeline.Rule, l pipeline.Leaf) pipeline.Edit { return e.edit(l) }
+
+func writeFile(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

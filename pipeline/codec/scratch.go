@@ -13,10 +13,12 @@ type Scratch struct {
 	nodes arena[jsonNode]
 	text  arena[byte]
 
-	run  run
-	nav  run
-	scan jsonScan
-	path []byte
+	run   run
+	nav   run
+	scan  jsonScan
+	path  []byte
+	out   []byte // reader bytes in the making
+	stack []int
 
 	last  lastProgram
 	plans []planEntry
