@@ -108,25 +108,22 @@ func (c *core) loop(ctx context.Context, p *part, out chan<- result) {
 			continue
 		}
 		// A stage panicked somewhere in the batch. Each record goes alone now, so that only the one at fault fails.
-		recs := make([]pipeline.Record, b.Len())
+		ones := make([]*pipeline.Batch, b.Len())
 		for i := range b.Recs {
-			recs[i] = b.Recs[i].Clone()
-		}
-		for i := range recs {
 			one := c.o.Pool.Get()
-			one.TP, one.Lane, one.Epoch = b.TP, b.Lane, b.Epoch
-			one.Recs = append(one.Recs[:0], recs[i])
-			one.Policy = b.Policy
+			one.TP, one.Lane, one.Epoch, one.Policy = b.TP, b.Lane, b.Epoch, b.Policy
+			one.Recs = append(one.Recs[:0], b.Recs[i].Clone())
+			ones[i] = one
+		}
+		b.Release() // everything in it was cloned; the first single stands for it in the owner's count
+		for i, one := range ones {
 			ow := c.slot.Of(one)
 			ow.reset(one, p)
 			ow.single, ow.extra = true, i > 0
 			if err := c.process(ctx, ow); err != nil {
 				c.isolate(ow, err)
 			}
-			if i == 0 {
-				b.Release() // everything in it was cloned; the first single stands for it in the owner's count
-			}
-			if !send(result{p, ow, i == len(recs)-1}) {
+			if !send(result{p, ow, i == len(ones)-1}) {
 				return
 			}
 		}

@@ -1,0 +1,45 @@
+# Reprieve: every target works alone on a clean clone. `make help` lists them.
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin/reprieve
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/reprieve
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/reprieve
+
+.PHONY: demo
+demo: build ## the main job on embedded defaults, told step by step (DEMO=once ends by itself)
+	$(BIN) demo $(if $(filter once,$(DEMO)),--once) --dir $(or $(DEMO_DIR),.demo)
+
+.PHONY: test
+test: ## every layer of tests; says which ran
+	scripts/test.sh all
+
+.PHONY: test-fast
+test-fast: ## the inner loop: build, architecture, unit tests without services or the race detector
+	scripts/test.sh fast
+
+.PHONY: chaos
+chaos: ## kill -9 at random points against a real Kafka, 20 rounds (ROUNDS=n)
+	ROUNDS=$(or $(ROUNDS),20) scripts/test.sh chaos
+
+.PHONY: bench
+bench: ## benchmarks with a ratio against a baseline of the same run (BENCH=prefix)
+	scripts/bench.sh '$(BENCH)'
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, go.mod tidy
+	scripts/lint.sh
+
+.PHONY: clean
+clean: ## remove what was built and the demo folder
+	rm -rf bin .demo bench-results.jsonl

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// commands are all verbs, under the headings of the help page.
+func (a *app) commands() []*cobra.Command {
+	return slices.Concat(
+		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.schemaCmd()),
+		group("custody", a.quarantineCmd()),
+		group("other", a.explainCmd(), a.versionCmd()),
+	)
+}

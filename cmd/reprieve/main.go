@@ -1,0 +1,169 @@
+// Command reprieve is the one program: it runs pipelines, keeps what failed in custody, repairs it and sends it again under an
+// approved manifest. Each verb has its file.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"reprieve.dev/config"
+	"reprieve.dev/pipeline"
+)
+
+func main() {
+	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// app is what verbs share: where to read and write, the clock, and the flags that every verb has.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	clock    pipeline.Clock
+	env      func(string) (string, bool)
+	readFile func(string) ([]byte, error)
+
+	format    string // table, json, yaml
+	file      string // of the worker
+	logLevel  string
+	logFormat string
+	terminal  bool // out is one
+	color     bool
+}
+
+// Main runs the program and returns its exit code. The first interrupt asks the verb to end; the second ends the process at
+// once with 130 (SIGINT) or 143 (SIGTERM).
+func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	a := &app{in: in, out: out, err: errw, clock: time.Now, env: os.LookupEnv, readFile: os.ReadFile}
+	if f, ok := out.(*os.File); ok {
+		a.terminal = term.IsTerminal(int(f.Fd()))
+	}
+	_, noColor := a.env("NO_COLOR")
+	a.color = a.terminal && !noColor
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	interrupted := make(chan int, 1)
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		code := 130
+		if s == syscall.SIGTERM {
+			code = 143
+		}
+		interrupted <- code
+		cancel()
+		<-signals
+		os.Exit(code)
+	}()
+
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return pipeline.ExitOK
+	}
+	select {
+	case code := <-interrupted:
+		if errors.Is(err, context.Canceled) {
+			return code
+		}
+	default:
+	}
+	return a.fail(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "reprieve",
+		Short: "Pipelines for the record that cannot be processed",
+		Long: "Reprieve runs pipelines over Kafka. A record that fails is never lost, never blocks its partition and is never blindly\n" +
+			"replayed: it goes into custody, is grouped by cause, repaired, and sent again under an approved, rate-limited manifest.\n\n" +
+			"Other tools say resubmit, replay, reprocess or shovel for what is called redrive here.",
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	f := root.PersistentFlags()
+	f.StringVarP(&a.format, "output", "o", "table", "output format: table, json or yaml")
+	f.StringVarP(&a.file, "config", "c", a.envOr("REPRIEVE_CONFIG", "reprieve.yaml"), "the worker file (REPRIEVE_CONFIG)")
+	f.StringVar(&a.logLevel, "log-level", a.envOr("REPRIEVE_LOG_LEVEL", "info"), "debug, info, warn or error (REPRIEVE_LOG_LEVEL)")
+	f.StringVar(&a.logFormat, "log-format", a.envOr("REPRIEVE_LOG_FORMAT", "text"), "text or json (REPRIEVE_LOG_FORMAT)")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		switch a.format {
+		case "table", "json", "yaml":
+			return nil
+		}
+		return pipeline.Errorf(pipeline.CodeUsage, "-o "+a.format, "the output format is table, json or yaml")
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "%w", err)
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "pipelines", Title: "Pipelines:"},
+		&cobra.Group{ID: "custody", Title: "What could not be processed:"},
+		&cobra.Group{ID: "other", Title: "Other:"},
+	)
+	for _, c := range a.commands() {
+		root.AddCommand(c)
+	}
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
+	return root
+}
+
+// group puts commands under a heading of the help page.
+func group(id string, cs ...*cobra.Command) []*cobra.Command {
+	for _, c := range cs {
+		c.GroupID = id
+	}
+	return cs
+}
+
+func (a *app) envOr(name, other string) string {
+	if v, ok := a.env(name); ok && v != "" {
+		return v
+	}
+	return other
+}
+
+// options are what reading a configuration file may use.
+func (a *app) options() config.Options { return config.Options{Env: a.env, ReadFile: a.readFile} }
+
+// log writes to standard error: standard output belongs to what was asked for.
+func (a *app) log() *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+		level = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if a.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+// exactly refuses a wrong number of arguments in our words.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "give %s", what).With("usage: " + c.UseLine())
+		}
+		return nil
+	}
+}

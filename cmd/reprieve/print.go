@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"gopkg.in/yaml.v3"
+
+	"reprieve.dev/config"
+	"reprieve.dev/pipeline"
+)
+
+// print writes a result: the value itself as JSON or YAML, or what people makes of it.
+func (a *app) print(v any, people func(t *table)) error {
+	switch a.format {
+	case "json":
+		enc := json.NewEncoder(a.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	case "yaml":
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		return writeYAML(a.out, b)
+	}
+	t := &table{w: tabwriter.NewWriter(a.out, 2, 4, 2, ' ', 0), color: a.color}
+	people(t)
+	return t.w.Flush()
+}
+
+// writeYAML writes JSON as YAML in block style; numbers and texts stay what they are.
+func writeYAML(w io.Writer, b []byte) error {
+	var n yaml.Node
+	if err := yaml.Unmarshal(b, &n); err != nil {
+		return err
+	}
+	var block func(n *yaml.Node)
+	block = func(n *yaml.Node) {
+		n.Style &^= yaml.FlowStyle
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+			n.Style = 0 // the encoder quotes where it must
+		}
+		for _, c := range n.Content {
+			block(c)
+		}
+	}
+	block(&n)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(&n); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// table writes aligned columns for people. What comes from records is made harmless first: no control characters reach the
+// terminal.
+type table struct {
+	w     *tabwriter.Writer
+	color bool
+}
+
+func (t *table) head(cols ...string) { fmt.Fprintln(t.w, strings.Join(cols, "\t")) }
+
+func (t *table) row(cols ...any) {
+	for i, c := range cols {
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		fmt.Fprint(t.w, harmless(fmt.Sprint(c)))
+	}
+	fmt.Fprintln(t.w)
+}
+
+// line writes free text; it is not aligned.
+func (t *table) line(format string, args ...any) {
+	t.w.Flush()
+	fmt.Fprintf(t.w, format+"\n", args...)
+	t.w.Flush()
+}
+
+// pair writes "name  value" rows.
+func (t *table) pair(name string, value any) {
+	s := fmt.Sprint(value)
+	if s != "" {
+		t.row(name, s)
+	}
+}
+
+// harmless replaces control characters, so that a payload cannot drive the terminal, and bidirectional marks, so that it cannot
+// reorder the line.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// failure is the form of an error on -o json.
+type failure struct {
+	Code   pipeline.Code `json:"code"`
+	Place  string        `json:"place,omitempty"`
+	Text   string        `json:"text"`
+	Remedy string        `json:"remedy,omitempty"`
+}
+
+// fail prints err as code, place, text and remedy, and returns the exit code.
+func (a *app) fail(err error) int {
+	if code, ok := err.(silent); ok {
+		return int(code)
+	}
+	var problems config.Problems
+	if errors.As(err, &problems) {
+		a.printProblems(problems)
+		return pipeline.ExitInput
+	}
+	f := failure{Code: pipeline.CodeInternal, Text: err.Error(), Remedy: pipeline.Lookup(pipeline.CodeInternal).Remedy}
+	exit := pipeline.ExitRuntime
+	if e, ok := errors.AsType[*pipeline.Error](err); ok {
+		f = failure{e.Code, e.Place, e.Text, e.Fix()}
+		exit = pipeline.Lookup(e.Code).Exit
+	} else if strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag") {
+		f.Code, f.Remedy, exit = pipeline.CodeUsage, "see reprieve --help", pipeline.ExitInput
+	}
+	if a.format == "json" {
+		enc := json.NewEncoder(a.err)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(map[string]failure{"error": f})
+		return exit
+	}
+	fmt.Fprintf(a.err, "%s", f.Code)
+	if f.Place != "" {
+		fmt.Fprintf(a.err, "  %s", harmless(f.Place))
+	}
+	fmt.Fprintf(a.err, "\n  %s\n", harmless(f.Text))
+	if f.Remedy != "" {
+		fmt.Fprintf(a.err, "  What to do: %s\n", harmless(f.Remedy))
+	}
+	return exit
+}
+
+// printProblems prints every problem of a configuration file.
+func (a *app) printProblems(ps config.Problems) {
+	if a.format == "json" {
+		enc := json.NewEncoder(a.err)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(map[string]any{"problems": ps})
+		return
+	}
+	for _, p := range ps {
+		fmt.Fprintln(a.err, harmlessLines(p.String()))
+	}
+	noun := "problems"
+	if len(ps) == 1 {
+		noun = "problem"
+	}
+	fmt.Fprintf(a.err, "%d %s\n", len(ps), noun)
+}
+
+func harmlessLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = harmless(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func writeLine(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

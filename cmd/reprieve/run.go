@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"reprieve.dev/api"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/worker"
+)
+
+func (a *app) runCmd() *cobra.Command {
+	var roles []string
+	var instance string
+	c := &cobra.Command{
+		Use: "run [PIPELINE...]", Short: "Run pipelines and the custodian until a signal comes",
+		Long: "Run reads the worker file and the pipeline files (by default the folder pipelines beside it), and runs them. On SIGTERM or\n" +
+			"Ctrl-C it finishes what is in work, commits and ends; a second signal ends it at once.",
+		Example: "  reprieve run\n  reprieve run pipelines/billing.yaml --roles pipelines",
+		RunE: func(c *cobra.Command, args []string) error {
+			plan, err := a.load(args)
+			if err != nil {
+				return err
+			}
+			return a.runWorker(c.Context(), plan, roles, instance)
+		},
+	}
+	var all []string
+	for _, r := range worker.Roles() {
+		all = append(all, string(r))
+	}
+	c.Flags().StringSliceVar(&roles, "roles", all, "which parts of the work this process does")
+	c.Flags().StringVar(&instance, "instance-id", "", "static membership: a restart keeps its partitions")
+	return c
+}
+
+// runWorker runs a worker with its HTTP port until ctx ends.
+func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, instance string) error {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	o := worker.Options{Plan: plan, InstanceID: instance, Clock: a.clock, Log: a.log(), Meter: worker.NewMeter(reg)}
+	for _, r := range roles {
+		switch worker.Role(r) {
+		case worker.RolePipelines, worker.RoleCustodian:
+			o.Roles = append(o.Roles, worker.Role(r))
+		default:
+			return pipeline.Errorf(pipeline.CodeUsage, "--roles "+r, "there is no such role").With(fmt.Sprintf("roles: %v", worker.Roles()))
+		}
+	}
+	w, err := worker.New(o)
+	if err != nil {
+		return err
+	}
+	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.Handler(w, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), version), o)
+	if err != nil {
+		return err
+	}
+	defer shut()
+	return w.Run(ctx)
+}
+
+// serve opens the HTTP port and returns what closes it.
+func (a *app) serve(ctx context.Context, address string, h http.Handler, o worker.Options) (func(), error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, pipeline.Errorf(pipeline.CodeEnvironmentTool, "http.address "+address, "the port cannot be opened: %w", err).
+			With("choose another: http: {address: 127.0.0.1:0}")
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	o.Log.Info("serving", "address", "http://"+l.Addr().String(), "paths", "/healthz /readyz /metrics /v1/pipelines /version")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("the HTTP port closed", "cause", err.Error())
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is still open is closed with the process
+		<-ended
+	}, nil
+}

@@ -1,0 +1,31 @@
+// Package stage holds the built-in kinds of the live lane: decode, classify, redact, enrich, route. A stage marks records and
+// fills outputs; it has no effects, reorders and drops nothing. The settings of a kind stand beside it.
+package stage
+
+import "reprieve.dev/pipeline"
+
+// Kinds are the built-in kinds, in the order of their phases.
+func Kinds() []pipeline.Kind {
+	return []pipeline.Kind{decodeKind(), classifyKind(), redactKind(), enrichKind(), routeKind()}
+}
+
+// The resources that the worker gives to built-in kinds (pipeline.Env.Resource).
+const (
+	ResourceRegistry = "registry" // codec.Registry, by the name in the worker file
+	ResourceIdentity = "identity" // *Identity of the pipeline
+	ResourceHashKey  = "hash"     // []byte, the key of hashing and tokenising
+)
+
+// resource asks for a named thing of the right type.
+func resource[T any](env pipeline.Env, kind, name string) (T, error) {
+	var zero T
+	r, err := env.Resource(kind, name)
+	if err != nil {
+		return zero, err
+	}
+	v, ok := r.(T)
+	if !ok {
+		return zero, pipeline.Errorf(pipeline.CodeInternal, env.Name, "the worker gave a %T as %s %q", r, kind, name)
+	}
+	return v, nil
+}

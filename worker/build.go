@@ -1,0 +1,334 @@
+package worker
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"reprieve.dev/config"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/engine"
+	"reprieve.dev/pipeline/kafka"
+	"reprieve.dev/pipeline/redact"
+	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/seal"
+)
+
+// Keys are the keys of the worker file, ready to use.
+type Keys struct {
+	Ring     *seal.Ring
+	Identity *seal.IdentityKey
+	Hash     []byte // of hashing and tokenising, derived from the identity key
+}
+
+// NewKeys reads the section keys. Codes: ERR_KEY_UNKNOWN, ERR_CONFIG_VALUE.
+func NewKeys(k config.Keys) (Keys, error) {
+	var ring []seal.Key
+	for _, h := range k.HMAC {
+		key := seal.Key{ID: h.ID, Secret: []byte(h.Secret.Reveal())}
+		if h.From != "" {
+			at, err := time.Parse(time.RFC3339, h.From)
+			if err != nil {
+				at, err = time.Parse(time.DateOnly, h.From)
+			}
+			if err != nil {
+				return Keys{}, pipeline.Errorf(pipeline.CodeConfigValue, "keys.hmac "+h.ID, "from is not a time: %w", err)
+			}
+			key.From = at
+		}
+		ring = append(ring, key)
+	}
+	var keys Keys
+	var err error
+	if keys.Ring, err = seal.NewRing(ring); err != nil {
+		return Keys{}, err
+	}
+	secret := []byte(k.Identity.Secret.Reveal())
+	id := k.Identity.ID
+	if id == "" {
+		id = "i1"
+	}
+	if keys.Identity, err = seal.NewIdentityKey(id, secret); err != nil {
+		return Keys{}, err
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("reprieve/v1 redact"))
+	keys.Hash = mac.Sum(nil)
+	return keys, nil
+}
+
+// Cluster is a Kafka cluster of the worker file. Codes: ERR_CONFIG_REFERENCE.
+func (p *Plan) Cluster(name string) (kafka.Cluster, error) {
+	props, ok := p.Config.Clusters[name]
+	if !ok {
+		return kafka.Cluster{}, pipeline.Errorf(pipeline.CodeConfigReference, p.File, "there is no cluster %q", name)
+	}
+	return kafka.Cluster{Name: name, Properties: props}, nil
+}
+
+// Registry opens a schema registry of the worker file. Codes: ERR_CONFIG_REFERENCE, ERR_CONFIG_VALUE.
+func (p *Plan) Registry(name string, clock pipeline.Clock) (codec.Registry, error) {
+	r, ok := p.Config.Registries[name]
+	if !ok {
+		return nil, pipeline.Errorf(pipeline.CodeConfigReference, p.File, "there is no registry %q", name).
+			With("define it under registries")
+	}
+	c, err := registryConfig(name, r)
+	if err != nil {
+		return nil, err
+	}
+	return codec.NewRegistry(c, clock)
+}
+
+// resources gives stages what the worker file names. lookup opens registries.
+func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Registry, error)) func(kind, name string) (any, error) {
+	return func(kind, name string) (any, error) {
+		switch kind {
+		case stage.ResourceRegistry:
+			return lookup(name)
+		case stage.ResourceIdentity:
+			return pp.Identity, nil
+		case stage.ResourceHashKey:
+			return keys.Hash, nil
+		}
+		return nil, pipeline.Errorf(pipeline.CodeConfigReference, pp.File, "there is no resource %s %q", kind, name)
+	}
+}
+
+// Assemble builds the stages of a pipeline and the options of its engine, without source and sinks: what run and try share.
+func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup func(string) (codec.Registry, error)) (engine.Options, pipeline.Close, error) {
+	c := pp.Config
+	layout := &pipeline.Layout{}
+	o := engine.Options{
+		Pipeline: c.Name, Consumer: c.Source.Group, Release: c.Source.Release, Layout: layout, Pool: pipeline.NewPool(layout),
+		Policy: func(pipeline.TP) pipeline.Policy { return pp.Policy }, Identify: pp.Identity, Ring: keys.Ring, Identity: keys.Identity,
+		Route: engine.Route{
+			RetryTopic: c.Retry.Topic, QuarantineTopic: c.Quarantine.Topic, Prefix: p.Config.Topics.Prefix,
+			Profiles: deadletter.Profiles{Connect: slices.Contains(c.Quarantine.Profile, "connect")},
+		},
+		Clock: env.Clock, Log: env.Log, Meter: env.Meter,
+	}
+	sanitize, err := redact.New(pp.Redact, redact.Options{HashKey: keys.Hash, Identity: pp.Identity.Paths()})
+	if err != nil {
+		return o, nil, err
+	}
+	o.Sanitize = sanitize
+	var closers []pipeline.Close
+	closeAll := func() error {
+		var errs []error
+		for _, c := range slices.Backward(closers) {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}
+	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, lookup)
+	for _, s := range pp.Stages {
+		env.Name = s.Name
+		built, shut, err := s.Kind.Build(s.Settings, env)
+		if err != nil {
+			return o, nil, errors.Join(err, closeAll())
+		}
+		if shut != nil {
+			closers = append(closers, shut)
+		}
+		es := engine.Stage{Name: s.Name, Stage: built}
+		if s.When != nil {
+			es.When = s.When
+		}
+		o.Stages = append(o.Stages, es)
+	}
+	return o, closeAll, nil
+}
+
+// parts are what one run of a pipeline holds.
+type parts struct {
+	engine *engine.Engine
+	close  []func()
+}
+
+func (p *parts) shut() {
+	for _, f := range slices.Backward(p.close) {
+		f()
+	}
+}
+
+// build makes the running parts of a pipeline: clients, stages, engine. On an error nothing is left open.
+func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engine.Health)) (_ *parts, err error) {
+	ps := &parts{}
+	defer func() {
+		if err != nil {
+			ps.shut()
+		}
+	}()
+	c := pp.Config
+	source, err := w.o.Plan.Cluster(c.Source.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := w.o.Plan.Cluster(c.Quarantine.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	env := pipeline.Env{Log: w.o.Log, Meter: w.o.Meter, Clock: w.o.Clock}
+	o, shut, err := pp.Assemble(w.o.Plan, w.keys, env, w.registry)
+	if err != nil {
+		return nil, err
+	}
+	ps.close = append(ps.close, func() {
+		if err := shut(); err != nil {
+			w.o.Log.Warn("a stage did not close", "pipeline", c.Name, "cause", err.Error())
+		}
+	})
+	if o.Cluster, err = w.preflight(ctx, pp, source, letters); err != nil {
+		return nil, err
+	}
+	o.Observe = observe
+	o.Limits = w.o.Limits
+	src, err := kafka.NewSource(kafka.SourceConfig{
+		Cluster: source, Group: c.Source.Group, Topics: c.Source.Topics, RetryTopics: map[string]bool{c.Retry.Topic: c.Retry.Topic != ""},
+		InstanceID: w.o.InstanceID, Pool: o.Pool, Log: w.o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ps.close = append(ps.close, func() { logClose(w, c.Name, "source", src.Close()) })
+	o.Source = src
+	sink, err := w.sink(ps, source, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	o.Sink, o.Letters = sink, sink
+	if letters.Name != source.Name {
+		if o.Letters, err = w.sink(ps, letters, c.Name+"-letters"); err != nil {
+			return nil, err
+		}
+	}
+	ps.engine = engine.New(o)
+	return ps, nil
+}
+
+func (w *Worker) sink(ps *parts, c kafka.Cluster, client string) (*kafka.Sink, error) {
+	s, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-" + client, Log: w.o.Log})
+	if err != nil {
+		return nil, err
+	}
+	ps.close = append(ps.close, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 10*time.Second)
+		defer cancel()
+		logClose(w, client, "sink", s.Close(ctx))
+	})
+	return s, nil
+}
+
+func logClose(w *Worker, name, what string, err error) {
+	if err != nil {
+		w.o.Log.Warn("did not close cleanly", "pipeline", name, "part", what, "cause", err.Error())
+	}
+}
+
+// registry opens each registry once for all pipelines.
+func (w *Worker) registry(name string) (codec.Registry, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r, ok := w.registries[name]; ok {
+		return r, nil
+	}
+	r, err := w.o.Plan.Registry(name, w.o.Clock)
+	if err != nil {
+		return nil, err
+	}
+	w.registries[name] = r
+	return r, nil
+}
+
+// preflight asks the brokers whether the topics are there and safe, and returns the id of the source's cluster. Codes:
+// ERR_TOPIC_MISSING, ERR_TOPIC_UNSAFE, ERR_BROKER_*.
+func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letters kafka.Cluster) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c := pp.Config
+	admin, err := kafka.NewAdmin(source)
+	if err != nil {
+		return "", err
+	}
+	defer admin.Close()
+	id, err := admin.ClusterID(ctx)
+	if err != nil {
+		return "", err
+	}
+	prefix := w.o.Plan.Config.Topics.Prefix
+	wanted := slices.Concat(c.Source.Topics, pp.Targets, []string{deadletter.SettlementsTopic(prefix), deadletter.OutcomesTopic(prefix)})
+	if c.Retry.Topic != "" {
+		wanted = append(wanted, c.Retry.Topic)
+	}
+	have, err := admin.Topics(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range wanted {
+		if _, ok := have[t]; !ok {
+			return "", pipeline.Errorf(pipeline.CodeTopicMissing, "cluster "+source.Name, "the topic %s of pipeline %s does not exist", t, c.Name)
+		}
+	}
+	if letters.Name != source.Name {
+		if admin, err = kafka.NewAdmin(letters); err != nil {
+			return "", err
+		}
+		defer admin.Close()
+	}
+	info, err := admin.Info(ctx, c.Quarantine.Topic)
+	if err != nil {
+		return "", err
+	}
+	if info.Compacted {
+		return "", pipeline.Errorf(pipeline.CodeTopicUnsafe, c.Quarantine.Topic, "the dead-letter topic is compacted: letters with the same key would be lost").
+			With("set cleanup.policy=delete on it")
+	}
+	if keep := c.Quarantine.Retention.Std().Milliseconds(); info.RetentionMS >= 0 && info.RetentionMS < keep {
+		return "", pipeline.Errorf(pipeline.CodeTopicUnsafe, c.Quarantine.Topic, "the dead-letter topic keeps letters for %s, custody needs %s",
+			time.Duration(info.RetentionMS)*time.Millisecond, c.Quarantine.Retention.Std()).
+			With(fmt.Sprintf("set retention.ms=%d on it", keep))
+	}
+	return id, nil
+}
+
+// registryConfig turns the file's section into the client's settings; certificates are read from their files.
+func registryConfig(name string, r config.Registry) (codec.RegistryConfig, error) {
+	c := codec.RegistryConfig{
+		Name: name, URL: r.URL, User: r.User, Password: r.Password.Reveal(), Token: r.Token.Reveal(),
+		Concurrency: r.Concurrency, Timeout: r.Timeout.Std(),
+	}
+	for _, f := range []struct {
+		to   *string
+		file string
+	}{{&c.CA, r.TLS.CA}, {&c.Cert, r.TLS.Cert}, {&c.Key, r.TLS.Key}} {
+		if f.file == "" {
+			continue
+		}
+		pem, err := os.ReadFile(f.file)
+		if err != nil {
+			return c, pipeline.Errorf(pipeline.CodeConfigRead, "registries."+name+".tls", "%w", err)
+		}
+		*f.to = string(pem)
+	}
+	return c, nil
+}
+
+// ClusterID asks a cluster for its id, which items carry. Codes: ERR_BROKER_*.
+func ClusterID(ctx context.Context, c kafka.Cluster) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	admin, err := kafka.NewAdmin(c)
+	if err != nil {
+		return "", err
+	}
+	defer admin.Close()
+	return admin.ClusterID(ctx)
+}

@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+
+	"reprieve.dev/config"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/kafka"
+	"reprieve.dev/pipeline/stage"
+)
+
+// checkWorker finds what is wrong in the worker file beyond its form.
+func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
+	if len(w.Clusters) == 0 && !broken(doc, "clusters") {
+		ps = append(ps, doc.Problem("clusters", config.CodeMissing, "no Kafka cluster is named", "write clusters: {main: {bootstrap.servers: HOST:9092}}"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Clusters)) {
+		for _, e := range (kafka.Cluster{Name: name, Properties: w.Clusters[name]}).Check() {
+			ps = append(ps, doc.Problem("clusters."+name, config.CodeValue, e.Text, e.Remedy))
+		}
+	}
+	if len(w.Keys.HMAC) == 0 && !broken(doc, "keys.hmac") {
+		ps = append(ps, doc.Problem("keys.hmac", config.CodeMissing, "no key signs headers; unsigned attempts are not believed",
+			"write keys: {hmac: [{id: k1, secret: '${file:keys/hmac}'}]}"))
+	}
+	if w.Keys.Identity.Secret.Reveal() == "" && !broken(doc, "keys.identity") {
+		ps = append(ps, doc.Problem("keys.identity", config.CodeMissing, "no key makes quarantine ids",
+			"write keys: {identity: {id: i1, secret: '${file:keys/identity}'}}; it is never rotated"))
+	}
+	return ps
+}
+
+func broken(doc *config.Doc, path string) bool { return doc.At(path).Broken() }
+
+// checkPipeline finds what is wrong in a pipeline file beyond its form: names that the worker file must define, the order of
+// work, and what this version does not do.
+func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps config.Problems) {
+	c := pp.Config
+	if w != nil {
+		ps = append(ps, config.CheckTogether(c, doc, w, config.TogetherOptions{})...)
+	}
+	ps = append(ps, pp.order(doc)...)
+	return append(ps, unavailable(c, doc)...)
+}
+
+// order checks that fields are decoded before they are looked at, and that there is a way out.
+func (pp *PipelinePlan) order(doc *config.Doc) (ps config.Problems) {
+	phases := map[pipeline.Phase]int{}
+	for _, s := range pp.Stages {
+		phases[s.Kind.Phase]++
+		if s.Kind.Phase > pipeline.PhaseDecode && phases[pipeline.PhaseDecode] == 0 {
+			ps = append(ps, s.Node.Problem("", config.CodeUnsafe, s.Name+" looks at fields, but nothing decodes the record before it",
+				"begin with '- decode: {format: avro, registry: main}'"))
+			break
+		}
+	}
+	if len(pp.Stages) > 0 && phases[pipeline.PhaseRoute] == 0 {
+		ps = append(ps, doc.Problem("stages", config.CodeMissing, "no stage says where records go", "end with '- route: {default: {topic: NAME}}'"))
+	}
+	if len(pp.Stages) > 0 && phases[pipeline.PhaseRedact] == 0 {
+		ps = append(ps, doc.Problem("stages", config.CodeUnsafe, "records would leave unredacted",
+			"add '- redact: {detectors: [pan, cvv, authorization]}' before enrich and route"))
+	}
+	return ps
+}
+
+// unavailable names what the file asks for and this version does not do.
+func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
+	add := func(asked bool, path, what string) {
+		if asked {
+			ps = append(ps, notYet(doc.At(path), "", what))
+		}
+	}
+	add(c.Delivery == "exactly_once", "delivery", "transactions (exactly_once)")
+	add(c.Source.Ordering.Scope != "none" && c.Source.Ordering.OnQuarantine != "none", "source.ordering", "blocked keys and partitions (ordering)")
+	add(c.Quarantine.Encrypt, "quarantine.encrypt", "sealed letters (encrypt: true)")
+	add(c.Quarantine.SealOriginals, "quarantine.seal_originals", "vault topics (seal_originals)")
+	add(len(c.Quarantine.Fallback) > 0, "quarantine.fallback", "fallback stores")
+	add(c.Reconcile.Mode == "http", "reconcile", "reconcile questions over HTTP")
+	add(doc.Has("breaker") && !c.Breaker.Off, "breaker", "breakers")
+	add(doc.Has("outage") && c.Outage == "pause", "outage", "pausing while a dependency is down (outage: pause)")
+	return ps
+}
+
+// registries are the names that the decode stages use.
+func (pp *PipelinePlan) registries() (out []string) {
+	for _, s := range pp.Stages {
+		if d, ok := s.Settings.(*stage.DecodeSettings); ok && d.Registry != "" && !slices.Contains(out, d.Registry) {
+			out = append(out, d.Registry)
+		}
+	}
+	return out
+}
