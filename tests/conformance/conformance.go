@@ -24,6 +24,7 @@ type T interface {
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Logf(format string, args ...any)
+	Skipf(format string, args ...any)
 	Cleanup(func())
 	Run(name string, f func(T)) bool
 }
@@ -42,6 +43,19 @@ type Cluster interface {
 	Committed(t T, group string) map[pipeline.TP]pipeline.Checkpoint
 	// Name returns a new name that starts with prefix: for groups and transactional ids.
 	Name(prefix string) string
+}
+
+// Limited is a Cluster that says which of the following a broker of its kind does not do; what needs it is skipped.
+type Limited interface{ Lacks(what string) bool }
+
+// RefusesKeyless is that a compacted topic refuses a record without a key.
+const RefusesKeyless = "a compacted topic refuses a record without a key"
+
+func need(t T, c Cluster, what string) {
+	t.Helper()
+	if l, ok := c.(Limited); ok && l.Lacks(what) {
+		t.Skipf("not on this broker: %s", what)
+	}
 }
 
 // SourceOptions says what to open.

@@ -171,6 +171,7 @@ func topicMissing(t T, c Cluster) {
 }
 
 func keyless(t T, c Cluster) {
+	need(t, c, RefusesKeyless)
 	topic := c.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	k := c.Sink(t, SinkOptions{})
 	s := send(t, k, pipeline.Message{Topic: topic, Key: nil, Value: []byte("{}"), From: -1},
