@@ -214,6 +214,7 @@ func (b *Board) decode(r *pipeline.Record) (Entry, bool) {
 		b.count(why, 1, r.Offset)
 		return Entry{}, false
 	}
+	e.offset = r.Offset
 	return e, true
 }
 
@@ -249,8 +250,8 @@ func (b *Board) apply(entries []Entry, at int64) {
 		b.changed = make(chan struct{})
 	}
 	b.mu.Unlock()
-	if !cold && len(replayed) > 0 { // within one first read of a topic that is not compacted yet, older entries are no replay
-		b.count(Replayed, int64(len(replayed)), -1)
-		b.heal(next, replayed)
+	if len(replayed) > 0 {
+		b.count(Replayed, int64(len(replayed)), replayed[0].offset)
+		b.heal(next, entries)
 	}
 }

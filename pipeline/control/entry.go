@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/seal"
@@ -67,7 +68,17 @@ type Entry struct {
 	// Person is the approver whose key signed it; "" is a worker's.
 	Person string
 
-	value []byte // as read: it can be published again without the writer's key
+	value  []byte // as read: it can be published again without the writer's key
+	offset int64  // where it stands
+}
+
+// WorkerLease is how long what a worker says about itself counts without being said again.
+const WorkerLease = 30 * time.Second
+
+// Leased tells whether the entry still counts at nowMS: what a worker says expires with its lease, unless it is a halt
+// (INV-CONTROL-STICKY); what a person says does not.
+func (e Entry) Leased(nowMS int64) bool {
+	return e.Person != "" || e.Kind == KindHalt || nowMS-e.AtMS <= WorkerLease.Milliseconds()
 }
 
 // value is the message value (CONTRACTS 5): canonical JSON, 64-bit numbers as text.

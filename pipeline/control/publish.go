@@ -54,18 +54,26 @@ func (b *Board) Lift(ctx context.Context, by Signer, person, pipelineName, reaso
 }
 
 // heal writes the winners again after somebody wrote older bytes over them: the topic is compacted, and a worker that starts
-// cold would find only the older ones. The bytes are as they were signed, so this needs no key of the writer.
-func (b *Board) heal(s *Snapshot, replayed []Entry) {
+// cold would find only the older ones. The bytes are as they were signed, so this needs no key of the writer. A key whose
+// last message is the winner already was healed by another worker.
+func (b *Board) heal(s *Snapshot, read []Entry) {
 	if b.o.Sink == nil {
 		return
 	}
+	last := map[Key]Entry{}
+	for _, e := range read {
+		if l, ok := last[e.Key]; !ok || e.offset > l.offset {
+			last[e.Key] = e
+		}
+	}
 	var again []Entry
-	seen := map[Key]bool{}
-	for _, r := range replayed {
-		if e, ok := s.Get(r.Key); ok && !seen[r.Key] {
-			seen[r.Key] = true
+	for k, l := range last {
+		if e, ok := s.Get(k); ok && l.Seq < e.Seq && l.offset > e.offset {
 			again = append(again, e)
 		}
+	}
+	if len(again) == 0 {
+		return
 	}
 	select {
 	case b.requests <- &request{entries: again, raw: true, done: make(chan error, 1)}:
@@ -138,6 +146,9 @@ func (b *Board) write(ctx context.Context, r *request) error {
 			if len(done.Bad) > 0 {
 				f := done.Bad[0].Failure
 				return pipeline.Errorf(f.Code, string(msgs[done.Bad[0].Msg].Key), "%d of %d control entries were not written: %s", len(done.Bad), len(msgs), f.Reason())
+			}
+			for i := range entries {
+				entries[i].offset = done.Msgs[i].Offset
 			}
 			b.apply(entries, 0)
 			return nil

@@ -11,12 +11,11 @@ import (
 type Snapshot struct {
 	entries map[Key]Entry
 	halts   []Entry // in effect, oldest first
-	next    int64   // the offset after the last one that was read
 }
 
 // Fold returns prev with more entries in it. It is pure: prev is not changed, the order of entries does not matter, and an
-// entry that is there already changes nothing (then prev itself is returned). Entries with a lower seq than the known one
-// of their key are left out and returned as replayed.
+// entry that is there already changes nothing (then prev itself is returned). Entries that somebody wrote after the known one
+// of their key and with a lower seq are left out and returned as replayed.
 func Fold(prev *Snapshot, a *Authority, entries ...Entry) (next *Snapshot, replayed []Entry) {
 	if prev == nil {
 		prev = &Snapshot{}
@@ -29,7 +28,9 @@ func Fold(prev *Snapshot, a *Authority, entries ...Entry) (next *Snapshot, repla
 		}
 		switch {
 		case ok && e.Seq < known.Seq:
-			replayed = append(replayed, e)
+			if e.offset > known.offset {
+				replayed = append(replayed, e)
+			}
 			continue
 		case ok && e.Seq == known.Seq && !wins(&e, &known):
 			continue
@@ -45,8 +46,7 @@ func Fold(prev *Snapshot, a *Authority, entries ...Entry) (next *Snapshot, repla
 	if all == nil {
 		return prev, replayed
 	}
-	next = &Snapshot{entries: all, next: prev.next}
-	next.halts = haltsIn(all, a)
+	next = &Snapshot{entries: all, halts: haltsIn(all, a)}
 	return next, replayed
 }
 
