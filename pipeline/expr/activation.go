@@ -28,6 +28,9 @@ func (a *activation) Parent() interpreter.Activation { return nil }
 
 // ResolveName implements interpreter.Activation.
 func (a *activation) ResolveName(name string) (any, bool) {
+	if name == meterName {
+		return &a.meter, true
+	}
 	if a.f != nil {
 		return a.fact(name)
 	}

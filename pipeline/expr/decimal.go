@@ -173,7 +173,7 @@ func (d *decimal) Negate() ref.Val            { return calculate('-', types.IntZ
 func (d *decimal) Compare(o ref.Val) ref.Val { return compareVals(d, o) }
 
 // Equal implements ref.Val.
-func (d *decimal) Equal(o ref.Val) ref.Val { return types.Bool(equalVals(d, o)) }
+func (d *decimal) Equal(o ref.Val) ref.Val { return types.Bool(equalVals(nil, d, o)) }
 
 // ConvertToNative implements ref.Val: there is no Go type for it.
 func (d *decimal) ConvertToNative(t reflect.Type) (any, error) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/google/cel-go/cel"
+	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -114,7 +115,7 @@ var (
 	})
 )
 
-const overloadSum = "reprieve_sum_list"
+const sumName = "sum"
 
 func newEnvironment(vars ...variable) *environment {
 	opts := []cel.EnvOption{
@@ -131,8 +132,8 @@ func newEnvironment(vars ...variable) *environment {
 			cel.Overload("reprieve_decimal_uint", []*cel.Type{cel.UintType}, cel.DynType, cel.UnaryBinding(decimalOfNumber)),
 			cel.Overload("reprieve_decimal_double", []*cel.Type{cel.DoubleType}, cel.DynType, cel.UnaryBinding(decimalOfNumber)),
 			cel.Overload("reprieve_decimal_decimal", []*cel.Type{decimalType}, cel.DynType, cel.UnaryBinding(decimalOfNumber))),
-		cel.Function("sum",
-			cel.Overload(overloadSum, []*cel.Type{cel.ListType(cel.DynType)}, cel.DynType, cel.UnaryBinding(sumOf))),
+		cel.Function(sumName,
+			cel.Overload("reprieve_sum_list", []*cel.Type{cel.ListType(cel.DynType)}, cel.DynType, cel.UnaryBinding(sumOf))),
 		cel.Function("int", cel.Overload("reprieve_decimal_to_int", []*cel.Type{decimalType}, cel.IntType, convertTo(types.IntType))),
 		cel.Function("uint", cel.Overload("reprieve_decimal_to_uint", []*cel.Type{decimalType}, cel.UintType, convertTo(types.UintType))),
 		cel.Function("double", cel.Overload("reprieve_decimal_to_double", []*cel.Type{decimalType}, cel.DoubleType, convertTo(types.DoubleType))),
@@ -215,13 +216,14 @@ func (e *environment) compile(src string, want ...*cel.Type) (*program, error) {
 	if out := checked.OutputType(); !out.IsExactType(cel.DynType) && !slices.ContainsFunc(want, out.IsExactType) {
 		return nil, Problems{{Line: 1, Column: 1, Text: "the expression gives " + typeName(out) + ", not " + typeNames(want)}}
 	}
-	run, err := e.cel.Program(checked,
-		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
-		cel.CostTracking(costs{}),
-		cel.CostLimit(MaxCost),
-		cel.CustomDecoratorV2(exactNumbers))
+	run, err := e.plan(meterMacros(checked.NativeRep()))
 	if err != nil {
 		return nil, Problems{{Line: 1, Column: 1, Text: err.Error()}}
 	}
 	return &program{src: src, ast: checked, run: run, paths: newPathSet(), env: e}, nil
+}
+
+// plan makes a program of a checked expression. Constant lists and maps are built once.
+func (e *environment) plan(a *celast.AST) (cel.Program, error) {
+	return e.cel.PlanProgram(a, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(e.decorate))
 }

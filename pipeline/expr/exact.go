@@ -4,81 +4,42 @@ import (
 	"math"
 
 	"github.com/google/cel-go/common/operators"
-	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
-	"github.com/google/cel-go/interpreter"
 )
 
-// exactNumbers replaces the operators of a plan by ones that treat numbers as the package comment says. On values that CEL
-// itself compares or calculates exactly they do what CEL does.
-func exactNumbers(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
-	call, ok := i.(interpreter.InterpretableCall)
-	if !ok || len(call.Args()) != 2 {
-		return i, nil
-	}
-	var apply func(l, r ref.Val) ref.Val
-	id := call.OverloadID()
-	switch call.Function() {
+// exactOperator is an operator that treats numbers as the package comment says, or nil for other functions. On values that
+// CEL itself compares or calculates exactly it does what CEL does.
+func exactOperator(name string) func(*meter, []ref.Val) ref.Val {
+	switch name {
 	case operators.Equals:
-		apply = func(l, r ref.Val) ref.Val { return types.Bool(equalVals(l, r)) }
+		return func(m *meter, a []ref.Val) ref.Val { return types.Bool(equalVals(m, a[0], a[1])) }
 	case operators.NotEquals:
-		apply = func(l, r ref.Val) ref.Val { return types.Bool(!equalVals(l, r)) }
+		return func(m *meter, a []ref.Val) ref.Val { return types.Bool(!equalVals(m, a[0], a[1])) }
 	case operators.Less:
-		apply = ordering(func(c types.Int) bool { return c < 0 })
+		return ordering(func(c types.Int) bool { return c < 0 })
 	case operators.LessEquals:
-		apply = ordering(func(c types.Int) bool { return c <= 0 })
+		return ordering(func(c types.Int) bool { return c <= 0 })
 	case operators.Greater:
-		apply = ordering(func(c types.Int) bool { return c > 0 })
+		return ordering(func(c types.Int) bool { return c > 0 })
 	case operators.GreaterEquals:
-		apply = ordering(func(c types.Int) bool { return c >= 0 })
+		return ordering(func(c types.Int) bool { return c >= 0 })
 	case operators.In:
-		apply = inVal
-		id = inExact // not CEL's own id: its optimiser would turn the call into a hash set, which finds no decimal
+		return func(m *meter, a []ref.Val) ref.Val { return inVal(m, a[0], a[1]) }
 	case operators.Add:
-		apply = arithmetic('+', traits.AdderType, func(l, r ref.Val) ref.Val { return l.(traits.Adder).Add(r) })
+		return meteredArithmetic('+', traits.AdderType, func(l, r ref.Val) ref.Val { return l.(traits.Adder).Add(r) })
 	case operators.Subtract:
-		apply = arithmetic('-', traits.SubtractorType, func(l, r ref.Val) ref.Val { return l.(traits.Subtractor).Subtract(r) })
+		return meteredArithmetic('-', traits.SubtractorType, func(l, r ref.Val) ref.Val { return l.(traits.Subtractor).Subtract(r) })
 	case operators.Multiply:
-		apply = arithmetic('*', traits.MultiplierType, func(l, r ref.Val) ref.Val { return l.(traits.Multiplier).Multiply(r) })
+		return meteredArithmetic('*', traits.MultiplierType, func(l, r ref.Val) ref.Val { return l.(traits.Multiplier).Multiply(r) })
 	case operators.Divide:
-		apply = arithmetic('/', traits.DividerType, func(l, r ref.Val) ref.Val { return l.(traits.Divider).Divide(r) })
-	default:
-		return i, nil
+		return meteredArithmetic('/', traits.DividerType, func(l, r ref.Val) ref.Val { return l.(traits.Divider).Divide(r) })
+	case each:
+		return func(m *meter, a []ref.Val) ref.Val { return meteredRange(m, a[0], a[1]) }
 	}
-	return &exactCall{InterpretableCall: call, args: call.Args(), id: id, apply: apply}, nil
+	return nil
 }
-
-// inExact is the overload id of our own membership test; its cost is the length of the list (cost.go).
-const inExact = "reprieve_in"
-
-// exactCall is a binary call with operands of any types.
-type exactCall struct {
-	interpreter.InterpretableCall
-	args  []interpreter.InterpretableV2
-	id    string
-	apply func(l, r ref.Val) ref.Val
-}
-
-// OverloadID implements interpreter.InterpretableCall.
-func (c *exactCall) OverloadID() string { return c.id }
-
-// Exec implements interpreter.InterpretableV2. It is strict from left to right, as CEL's own calls are.
-func (c *exactCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
-	l := c.args[0].Exec(frame)
-	if types.IsUnknownOrError(l) {
-		return l
-	}
-	r := c.args[1].Exec(frame)
-	if types.IsUnknownOrError(r) {
-		return r
-	}
-	return types.LabelErrNode(c.ID(), c.apply(l, r))
-}
-
-// Eval implements interpreter.Interpretable.
-func (c *exactCall) Eval(a interpreter.Activation) ref.Val { return c.Exec(interpreter.AsFrame(a)) }
 
 // numberOf reads any number of CEL as an operand.
 func numberOf(v ref.Val) (operand, bool) {
@@ -112,9 +73,10 @@ func compareVals(l, r ref.Val) ref.Val {
 	return types.MaybeNoSuchOverloadErr(r)
 }
 
-func ordering(holds func(types.Int) bool) func(l, r ref.Val) ref.Val {
-	return func(l, r ref.Val) ref.Val {
-		c := compareVals(l, r)
+func ordering(holds func(types.Int) bool) func(*meter, []ref.Val) ref.Val {
+	return func(m *meter, a []ref.Val) ref.Val {
+		m.use(1 + min(weigh(a[0]), weigh(a[1])))
+		c := compareVals(a[0], a[1])
 		if n, ok := c.(types.Int); ok {
 			return types.Bool(holds(n))
 		}
@@ -122,8 +84,12 @@ func ordering(holds func(types.Int) bool) func(l, r ref.Val) ref.Val {
 	}
 }
 
-// equalVals is CEL's heterogeneous equality with exact numbers, also inside lists and maps.
-func equalVals(l, r ref.Val) bool {
+// equalVals is CEL's heterogeneous equality with exact numbers, also inside lists and maps. Each pair of items is charged to
+// m, which may be nil where CEL itself compares.
+func equalVals(m *meter, l, r ref.Val) bool {
+	if m != nil {
+		m.use(1 + min(weigh(l), weigh(r)))
+	}
 	a, oka := numberOf(l)
 	b, okb := numberOf(r)
 	if oka || okb {
@@ -136,7 +102,7 @@ func equalVals(l, r ref.Val) bool {
 			return false
 		}
 		for i, j := x.Iterator(), y.Iterator(); i.HasNext() == types.True && j.HasNext() == types.True; {
-			if !equalVals(i.Next(), j.Next()) {
+			if !equalVals(m, i.Next(), j.Next()) {
 				return false
 			}
 		}
@@ -150,7 +116,7 @@ func equalVals(l, r ref.Val) bool {
 			k := i.Next()
 			v, _ := x.Find(k)
 			w, found := y.Find(k)
-			if !found || v == nil || w == nil || !equalVals(v, w) {
+			if !found || v == nil || w == nil || !equalVals(m, v, w) {
 				return false
 			}
 		}
@@ -160,23 +126,37 @@ func equalVals(l, r ref.Val) bool {
 }
 
 // containsVal looks for v among the items of l.
-func containsVal(l traits.Lister, v ref.Val) bool {
+func containsVal(m *meter, l traits.Lister, v ref.Val) bool {
 	for i := l.Iterator(); i.HasNext() == types.True; {
-		if equalVals(v, i.Next()) {
+		if equalVals(m, v, i.Next()) {
 			return true
 		}
 	}
 	return false
 }
 
-func inVal(l, r ref.Val) ref.Val {
+func inVal(m *meter, l, r ref.Val) ref.Val {
+	m.use(1 + weigh(l))
 	switch c := r.(type) {
 	case traits.Lister:
-		return types.Bool(containsVal(c, l))
+		return types.Bool(containsVal(m, c, l))
 	case traits.Container:
 		return c.Contains(l)
 	}
 	return types.NewErr("no such overload")
+}
+
+// meteredArithmetic charges for texts that are put together and for the items that a list is extended by.
+func meteredArithmetic(op byte, trait int, own func(l, r ref.Val) ref.Val) func(*meter, []ref.Val) ref.Val {
+	apply := arithmetic(op, trait, own)
+	return func(m *meter, a []ref.Val) ref.Val {
+		cost := 1 + weigh(a[0]) + weigh(a[1])
+		if l, ok := a[1].(traits.Lister); ok {
+			cost += size(l)
+		}
+		m.use(cost)
+		return apply(a[0], a[1])
+	}
 }
 
 // arithmetic calculates two numbers of different kinds exactly and leaves everything else to CEL.
@@ -196,33 +176,4 @@ func arithmetic(op byte, trait int, own func(l, r ref.Val) ref.Val) func(l, r re
 
 func notFinite(o operand) bool {
 	return o.kind == kindFloat && (math.IsNaN(o.f) || math.IsInf(o.f, 0))
-}
-
-// listSize is the cost of looking through r.
-func listSize(r ref.Val) uint64 {
-	if s, ok := r.(traits.Sizer); ok {
-		if n, ok := s.Size().(types.Int); ok && n > 0 {
-			return uint64(n)
-		}
-	}
-	return 1
-}
-
-// costs adds what CEL's own accounting does not know.
-type costs struct{}
-
-// CallCost implements interpreter.ActualCostEstimator; nil leaves the cost to CEL.
-func (costs) CallCost(_, overload string, args []ref.Val, _ ref.Val) *uint64 {
-	switch overload {
-	case inExact:
-		n := listSize(args[1])
-		return &n
-	case overloadSum:
-		n := listSize(args[0])
-		return &n
-	case overloads.AddList:
-		n := 1 + (listSize(args[0])+listSize(args[1]))/8
-		return &n
-	}
-	return nil
 }

@@ -32,12 +32,11 @@ import (
 // Limits of every expression. They are generous for what people write and small enough that nothing written by mistake or
 // malice holds a partition for long.
 const (
-	MaxSource = 16 << 10 // code points
-	MaxNodes  = 10_000   // after macros
-	MaxDepth  = 64       // nesting of the source
-	MaxRegexp = 1_000    // instructions of a regular expression
-	MaxCost   = 500_000  // CEL cost units of one evaluation
-	MaxAccess = 250_000  // reads of the record in one evaluation
+	MaxSource = 16 << 10  // code points
+	MaxNodes  = 10_000    // after macros
+	MaxDepth  = 64        // nesting of the source
+	MaxRegexp = 1_000     // instructions of a regular expression
+	MaxCost   = 2_000_000 // steps of one evaluation (meter.go): at most about 0.2 s
 )
 
 // Cond is a compiled condition over a record. It is immutable and safe for concurrent use.
@@ -133,7 +132,8 @@ func (c *FactsCond) Eval(f pipeline.Facts) (bool, error) {
 		e := env{f: &f}
 		return c.native.eval(&e)
 	}
-	return c.prog.truth(&activation{f: &f})
+	g := f // only this copy goes to the heap
+	return c.prog.truth(&activation{f: &g})
 }
 
 // Native tells whether the condition runs without CEL.
@@ -226,7 +226,7 @@ func (p *program) truth(a *activation) (bool, error) {
 
 // eval runs the plan once. A panic inside cel-go comes back as an error: its Eval recovers.
 func (p *program) eval(a *activation) (ref.Val, error) {
-	a.meter.left = MaxAccess
+	a.meter.left = MaxCost
 	a.paths = p.paths
 	out, _, err := p.run.Eval(a)
 	if err != nil {

@@ -11,22 +11,9 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
-	"github.com/google/cel-go/interpreter"
 
 	"reprieve.dev/pipeline"
 )
-
-// meter is the reading budget of one evaluation, beside CEL's own cost: CEL counts a comparison of two records as one step,
-// the meter counts each field of them.
-type meter struct{ left int }
-
-// use takes n from the budget. CEL recovers this panic itself and returns it as an error (program.eval).
-func (m *meter) use(n int) {
-	m.left -= n
-	if m.left < 0 {
-		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "the record was read too often"})
-	}
-}
 
 // pathSet hands out the same *Path for the same place, so that a codec that remembers a path by its address is not asked
 // with new ones for ever. It is bounded: places beyond maxPaths (items of long arrays) get a path of their own each time.
@@ -71,11 +58,14 @@ type place struct {
 	size  int64
 }
 
+// readCost is what one read of a record costs.
+const readCost = 4
+
 // at reads the value one step down.
 func (p *place) at(seg string) (ref.Val, bool) {
-	p.meter.use(1)
 	n := p.paths.child(p.node, seg)
 	v, ok := p.view.Get(n.path)
+	p.meter.use(readCost + len(v.Bytes)/64)
 	if !ok {
 		return nil, false
 	}
@@ -142,7 +132,7 @@ func (o *object) Size() ref.Val { return types.Int(len(o.names())) }
 func (o *object) Iterator() traits.Iterator { return &names{left: o.names()} }
 
 // Equal implements ref.Val.
-func (o *object) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(o, other)) }
+func (o *object) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(o.meter, o, other)) }
 
 // ConvertToNative implements ref.Val: records stay where they are.
 func (o *object) ConvertToNative(t reflect.Type) (any, error) { return nil, noNative(t) }
@@ -179,7 +169,7 @@ func (l *list) Get(index ref.Val) ref.Val {
 }
 
 // Contains implements traits.Container.
-func (l *list) Contains(v ref.Val) ref.Val { return types.Bool(containsVal(l, v)) }
+func (l *list) Contains(v ref.Val) ref.Val { return types.Bool(containsVal(l.meter, l, v)) }
 
 // Size implements traits.Sizer.
 func (l *list) Size() ref.Val { return types.Int(l.size) }
@@ -204,7 +194,7 @@ func (l *list) Add(other ref.Val) ref.Val {
 }
 
 // Equal implements ref.Val.
-func (l *list) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(l, other)) }
+func (l *list) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(l.meter, l, other)) }
 
 // ConvertToNative implements ref.Val: arrays stay where they are.
 func (l *list) ConvertToNative(t reflect.Type) (any, error) { return nil, noNative(t) }
@@ -266,7 +256,7 @@ func (h *headers) Size() ref.Val { return types.Int(len(h.names())) }
 func (h *headers) Iterator() traits.Iterator { return &names{left: h.names()} }
 
 // Equal implements ref.Val.
-func (h *headers) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(h, other)) }
+func (h *headers) Equal(other ref.Val) ref.Val { return types.Bool(equalVals(h.meter, h, other)) }
 
 // ConvertToNative implements ref.Val.
 func (h *headers) ConvertToNative(t reflect.Type) (any, error) { return nil, noNative(t) }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/cel-go/cel"
 	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
@@ -276,8 +275,7 @@ func (t *translator) evaluate(x celast.Expr) (ref.Val, bool) {
 	}
 	whole := t.p.ast.NativeRep()
 	part := celast.NewCheckedAST(celast.NewAST(x, whole.SourceInfo()), whole.TypeMap(), whole.ReferenceMap())
-	run, err := t.p.env.cel.PlanProgram(part, cel.EvalOptions(cel.OptTrackCost), cel.CostTracking(costs{}), cel.CostLimit(MaxCost),
-		cel.CustomDecoratorV2(exactNumbers))
+	run, err := t.p.env.plan(part)
 	if err != nil {
 		return nil, false
 	}

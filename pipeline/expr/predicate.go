@@ -120,8 +120,8 @@ func (n *node) eval(e *env) (truth, *EvalError) {
 		return n.leaf.has(e)
 	}
 	var buf digitBuffer
-	var v operand
-	if err := n.leaf.read(e, &buf, &v); err != nil {
+	v, err := n.leaf.read(e, &buf)
+	if err != nil {
 		return isError, err
 	}
 	return n.compare(&v)
@@ -173,21 +173,20 @@ func (n *node) compare(v *operand) (truth, *EvalError) {
 	return truthOf(c >= 0), nil
 }
 
-// read finds the value, or says why there is none.
-func (l *leaf) read(e *env, buf *digitBuffer, into *operand) *EvalError {
-	if l.root == rootView {
-		v, err := l.value(e)
-		if err != nil {
-			return err
-		}
-		*into = fromValue(v, buf)
-	} else if err := l.variable(e, into); err != nil {
-		return err
+// read finds the value, or says why there is none. The result is returned by value: buf stays on the caller's stack.
+func (l *leaf) read(e *env, buf *digitBuffer) (operand, *EvalError) {
+	if l.root != rootView {
+		return l.variable(e)
 	}
-	if into.kind == kindBad {
-		return l.mismatch
+	v, err := l.value(e)
+	if err != nil {
+		return operand{}, err
 	}
-	return nil
+	o := fromValue(v, buf)
+	if o.kind == kindBad {
+		return operand{}, l.mismatch
+	}
+	return o, nil
 }
 
 // value reads the view.
@@ -221,52 +220,54 @@ func (l *leaf) has(e *env) (truth, *EvalError) {
 		_, ok := lastHeader(own, added, l.header)
 		return truthOf(ok), nil
 	}
-	if _, err := l.value(e); err == nil {
+	var buf digitBuffer
+	if v, err := l.value(e); err == nil {
+		if fromValue(v, &buf).kind == kindBad {
+			return isError, l.mismatch
+		}
 		return isTrue, nil
 	}
 	holder, err := l.parent.value(e)
 	if err != nil {
 		return isError, err
 	}
-	if holder.Kind == pipeline.KindArray {
+	if k := fromValue(holder, &buf).kind; k == kindList || k == kindBad {
 		return isError, l.mismatch
 	}
 	return isFalse, nil
 }
 
 // variable reads everything that is not in the view.
-func (l *leaf) variable(e *env, into *operand) *EvalError {
+func (l *leaf) variable(e *env) (operand, *EvalError) {
 	if e.f != nil {
-		*into = fact(l.root, e.f)
-		return nil
+		return fact(l.root, e.f), nil
 	}
 	r := &e.b.Recs[e.i]
 	switch l.root {
 	case rootHeaders:
 		if !l.named {
-			*into = operand{kind: kindMap}
-			return nil
+			return operand{kind: kindMap}, nil
 		}
 		own, added := headersOf(e.b, e.i)
 		v, ok := lastHeader(own, added, l.header)
 		if !ok {
-			return l.missing
+			return operand{}, l.missing
 		}
-		*into = bytesOrNull(v)
+		return bytesOrNull(v), nil
 	case rootKey:
-		*into = bytesOrNull(r.Key)
+		return bytesOrNull(r.Key), nil
 	case rootTopic:
-		*into = fromString(e.b.TP.Topic)
+		return fromString(e.b.TP.Topic), nil
 	case rootPartition:
-		*into = operand{kind: kindInt, i: int64(e.b.TP.Partition)}
+		return operand{kind: kindInt, i: int64(e.b.TP.Partition)}, nil
 	case rootOffset:
-		*into = operand{kind: kindInt, i: r.Offset}
+		return operand{kind: kindInt, i: r.Offset}, nil
 	case rootTimestamp:
-		*into = fromTime(r.TimeMS, 1000)
-	default:
-		*into = operand{kind: kindBad}
+		if o := fromTime(r.TimeMS, 1000); o.kind == kindTime {
+			return o, nil
+		}
 	}
-	return nil
+	return operand{}, l.mismatch
 }
 
 func bytesOrNull(b []byte) operand {
@@ -338,8 +339,8 @@ func (l *leaf) appendText(dst []byte, e *env) ([]byte, bool, error) {
 		}
 	}
 	var buf digitBuffer
-	var o operand
-	if err := l.read(e, &buf, &o); err != nil {
+	o, err := l.read(e, &buf)
+	if err != nil {
 		return dst, false, err
 	}
 	switch o.kind {
