@@ -43,7 +43,7 @@ echo $p
   kill -KILL $p 2>/dev/null
 } &
 wait $p
-echo "exit $?"
+( echo "exit $?" ) 2>/dev/null # in a shell of its own: whoever reads it may be gone
 exec 3<&-
 wait
 [ -z "$REMOVE" ] || rm -rf "$REMOVE"
