@@ -29,7 +29,7 @@ func leftEdge(b []byte, i int) edge {
 		if i > 1 && alnum(b[i-2]) {
 			return wordEdge(b, i-1)
 		}
-	case c == '.' || c == ',':
+	case c == '.':
 		if i > 1 && digit(b[i-2]) {
 			return edgeJoined
 		}
@@ -48,8 +48,11 @@ func wordEdge(b []byte, i int) edge {
 	if from > 0 && alnum(b[from-1]) {
 		return edgeJoined
 	}
+	if i-from == 1 && b[from]|0x20 == 'b' && from > 0 && b[from-1] == '%' { // start of a magnetic track 1
+		return edgeCard
+	}
 	var w nameWords
-	w.split(string(b[from:i]))
+	w.split(text(b[from:i]))
 	if w.k > 0 && cardWord(w.last()) {
 		return edgeCard
 	}
@@ -73,7 +76,7 @@ func rightEdge(b []byte, i int) edge {
 		if i+1 < len(b) && alnum(b[i+1]) {
 			return edgeJoined
 		}
-	case c == '.' || c == ',':
+	case c == '.':
 		if i+1 < len(b) && digit(b[i+1]) {
 			return edgeJoined
 		}
@@ -119,7 +122,7 @@ func contextBefore(b []byte, i int) meaning {
 		switch b[from-1] {
 		case ':', '=', '>', '/':
 			if name := nameBefore(b, from-1); len(name) > 0 {
-				if m := nameMeaning(string(name), false); m == meansCard || m >= meansReference {
+				if m := nameMeaning(text(name), false); m == meansCard || m >= meansReference {
 					return m
 				}
 				return means
@@ -135,11 +138,11 @@ func contextBefore(b []byte, i int) meaning {
 				from--
 			}
 			words++
-			if m := nameMeaning(string(b[from:end]), false); m == meansCard || m >= meansReference {
+			if m := nameMeaning(text(b[from:end]), false); m == meansCard || m >= meansReference {
 				return m
 			}
 			var w nameWords
-			w.split(string(b[from:end]))
+			w.split(text(b[from:end]))
 			if w.k == 1 && cardWord(w.last()) {
 				return meansCard
 			}
@@ -167,7 +170,7 @@ func filler(w []byte) bool {
 		buf[i] = c | 0x20
 	}
 	switch string(buf[:len(w)]) {
-	case "no", "nr", "num", "number", "id", "is", "was", "the", "of", "at", "value", "ref", "reference", "with", "for":
+	case "no", "nr", "num", "number", "id", "is", "was", "the", "of", "at", "value", "ref", "reference", "with", "for", "key":
 		return true
 	}
 	return false

@@ -12,6 +12,7 @@ const (
 	meansAuth                     // the value of an Authorization header: scheme, then credentials
 	meansCookie                   // the value of a cookie header
 	meansSecret                   // a key, token or password
+	meansMaybe                    // a query parameter that may be a credential
 	meansReference                // an identifier that machines make: order, offset, trace, idempotency key
 	meansTime                     // a time, offset, position or counter
 	meansPhone                    // a telephone number
@@ -109,13 +110,14 @@ func secretName(w *nameWords, all []byte, query bool) meaning {
 		return meansAuth
 	case "cookie", "setcookie", "cookie2", "setcookie2", "httpcookie", "cookies", "httpsetcookie":
 		return meansCookie
-	case "sig", "signature", "token", "auth", "key", "secret", "pwd", "pass", "jwt", "assertion", "clientassertion", "code",
-		"xamzsignature", "xamzcredential", "xgoogsignature", "session", "sid", "ticket", "hmac", "credential", "credentials":
+	case "sig", "signature", "token", "auth", "secret", "pwd", "pass", "jwt", "assertion", "clientassertion",
+		"xamzsignature", "xamzcredential", "xgoogsignature", "hmac", "credential", "credentials":
 		if query {
-			if string(all) == "code" || string(all) == "key" || string(all) == "session" || string(all) == "sid" || string(all) == "ticket" {
-				return meansSecretIfLong(all)
-			}
 			return meansSecret
+		}
+	case "code", "key", "session", "sid", "ticket":
+		if query {
+			return meansMaybe
 		}
 	}
 	switch string(all) {
@@ -125,7 +127,7 @@ func secretName(w *nameWords, all []byte, query bool) meaning {
 		"xvaulttoken", "xauthkey", "authkey", "xfunctionskey", "ocpapimsubscriptionkey", "subscriptionkey", "authorizationtoken",
 		"jwttoken", "jwt", "bearer", "oauthtoken", "sastoken", "xgitlabtoken", "privatetoken", "xauthenticationtoken",
 		"authenticationtoken", "xamzsignature", "signingkey", "webhooksecret", "xapisecret", "appsecret", "userpassword",
-		"dbpassword", "apikeyid", "saslpassword", "basicauth":
+		"dbpassword", "saslpassword", "basicauth":
 		return meansSecret
 	}
 	if w.k < 2 || about(w) {
@@ -167,9 +169,6 @@ func secretName(w *nameWords, all []byte, query bool) meaning {
 	}
 	return means
 }
-
-// meansSecretIfLong is for parameter names that are words of every day: the value decides (secret.go).
-func meansSecretIfLong([]byte) meaning { return meansSecret }
 
 // codeName: cvv, cvc2, card_verification_value, ...; not cvv_result, cvc_check.
 func codeName(w *nameWords, all []byte) bool {
@@ -242,15 +241,22 @@ func numberName(w *nameWords, all []byte) meaning {
 		"track1", "kartennummer", "numerocarte", "tarjeta":
 		return meansCard
 	}
+	switch string(w.last()) {
+	case "note", "notes", "comment", "comments", "description", "memo", "message", "body", "text", "reason", "remark", "remarks", "details",
+		"payload", "data", "raw", "content", "title", "subject", "label", "free", "instructions":
+		return means // whatever people type
+	}
 	var card, reference, clock, phone bool
 	for i := 0; i < w.k; i++ {
 		switch string(w.word(i)) {
+		case "ts", "ms", "us", "ns", "at":
+			clock = clock || i == w.k-1
 		case "card", "cards", "pan", "pans", "cc", "ccnum", "ccn", "cardno", "cardnumber", "cardnum", "creditcard", "debitcard", "fpan", "dpan",
 			"visa", "mastercard", "maestro", "amex", "tarjeta", "karte":
 			card = true
-		case "time", "times", "timestamp", "timestamps", "ts", "ms", "millis", "milliseconds", "micros", "microseconds", "ns", "nanos",
-			"nanoseconds", "us", "usec", "msec", "epoch", "date", "datetime", "created", "updated", "modified", "offset", "offsets", "lsn", "scn", "gtid", "xid",
-			"seq", "seqno", "sequence", "sequencenumber", "position", "partition", "ticks", "hlc", "tso", "at", "watermark", "since", "until",
+		case "time", "times", "timestamp", "timestamps", "millis", "milliseconds", "micros", "microseconds", "nanos",
+			"nanoseconds", "usec", "msec", "epoch", "date", "datetime", "created", "updated", "modified", "offset", "offsets", "lsn", "scn", "gtid", "xid",
+			"seq", "seqno", "sequence", "sequencenumber", "position", "partition", "ticks", "hlc", "tso", "watermark", "since", "until",
 			"deadline", "expires", "bytes", "size", "counter", "snowflake", "nonce":
 			clock = true
 		case "order", "orders", "orderno", "ordernumber", "orderid", "invoice", "invoices", "invoiceno", "invoicenumber", "invoiceid", "idempotency", "idempotent",

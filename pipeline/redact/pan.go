@@ -29,10 +29,20 @@ func (e *Editor) pans(t *reading, m meaning) {
 			total += c.to[g] - c.from[g]
 		}
 		if total >= minDigits {
-			e.judge(t, c, m, total)
+			says := m
+			if says >= meansReference && !alone(b, i, c.to[c.n-1]) {
+				says = means // a text under the name of an identifier
+			}
+			e.judge(t, c, says, total)
 		}
 		i = end
 	}
+}
+
+// alone says that b holds the number in [from, to) and nothing else.
+func alone(b []byte, from, to int) bool {
+	i, end := trim(b)
+	return i == from && end == to
 }
 
 // read fills c from the group that starts at i and returns where it ends. wide allows separators that elsewhere stand

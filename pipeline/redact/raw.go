@@ -178,7 +178,7 @@ func (e *Editor) wide(b []byte, m meaning) {
 		}
 	}
 	e.pos = append(e.pos, int32(len(b)))
-	t := reading{b: e.norm, pos: e.pos, n: len(b)}
+	t := reading{b: e.norm, pos: e.pos, n: len(b), src: b}
 	e.pans(&t, m)
 	if e.r.cvv || e.r.auth {
 		e.words(&t)

@@ -90,7 +90,7 @@ func (e *Editor) scan(s []byte, m meaning) {
 		e.read = reading{b: s, n: len(s)}
 	} else {
 		e.norm, e.pos = unescape(s, e.norm, e.pos)
-		e.read = reading{b: e.norm, pos: e.pos, n: len(s)}
+		e.read = reading{b: e.norm, pos: e.pos, n: len(s), src: s}
 		seen, run = e.r.look(e.norm)
 	}
 	from := len(e.hits)

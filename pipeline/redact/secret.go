@@ -328,11 +328,28 @@ func (e *Editor) secretValue(t *reading, from int, quote byte) {
 	e.add(t, from, end, hit{kind: kindAuth, literal: quote == 0 && number(b[from:end])})
 }
 
+// maybeValue takes the value of a query parameter whose name is a word of every day, if it looks like a secret.
+func (e *Editor) maybeValue(t *reading, from int, quote byte) {
+	end := valueEnd(t.b, from, quote)
+	digits := 0
+	for _, c := range t.b[from:end] {
+		if digit(c) {
+			digits++
+		}
+	}
+	if end-from >= 12 && digits > 0 && !masked(t.b[from:end]) {
+		e.add(t, from, end, hit{kind: kindAuth})
+	}
+}
+
 // userinfo takes "user:password@" of a URL whose authority starts at i. The host stays readable.
 func (e *Editor) userinfo(t *reading, i int) {
 	b := t.b
 	at := -1
 	for k := i; k < len(b); k++ {
+		if t.pos != nil && t.encoded(k) {
+			continue // %2F, %40: part of a name
+		}
 		switch b[k] {
 		case '/', '?', '#', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', '`', ',', ';':
 			k = len(b)

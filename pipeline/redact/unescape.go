@@ -11,6 +11,7 @@ type reading struct {
 	b   []byte
 	pos []int32
 	n   int // bytes of the source
+	src []byte
 }
 
 // at is where sign i starts in the source; i may be one past the end.
@@ -23,6 +24,9 @@ func (r *reading) at(i int) int {
 	}
 	return int(r.pos[i])
 }
+
+// encoded says that sign i is written in percent encoding.
+func (r *reading) encoded(i int) bool { return r.src[r.pos[i]] == '%' && r.b[i] != '%' }
 
 // opaque stands for a sign that is neither letter, digit nor separator. It is a boundary for every detector.
 const opaque = 0x1a
@@ -88,6 +92,9 @@ func backslash(s []byte) (byte, int) {
 }
 
 func percent(s []byte) (byte, int) {
+	if len(s) > 2+minDigits && s[1]|0x20 == 'b' && digit(s[2]) && digit(s[3]) && digit(s[4]) && digit(s[5]) && digit(s[6]) {
+		return '%', 1 // %B4111...: the start of a magnetic track
+	}
 	n := 1
 	for {
 		if n+2 > len(s) {

@@ -62,7 +62,7 @@ func (e *Editor) pair(t *reading, i int) {
 	}
 	at := i - len(name) - 1
 	query := b[i] == '=' && at >= 0 && (b[at] == '?' || b[at] == '&')
-	m := nameMeaning(string(name), query)
+	m := nameMeaning(text(name), query)
 	if m == means && len(name) == 3 && (string(name) == "key" || string(name) == "Key" || string(name) == "KEY") && apiBefore(b, i-len(name)) {
 		m = meansSecret
 	}
@@ -71,7 +71,7 @@ func (e *Editor) pair(t *reading, i int) {
 		return
 	}
 	if e.r.named {
-		if rule := e.r.byName(string(name)); rule != 0 {
+		if rule := e.r.byName(text(name)); rule != 0 {
 			if to := valueEnd(b, from, quote); to > from && !masked(b[from:to]) {
 				e.add(t, from, to, hit{kind: kindField, rule: rule, literal: quote == 0 && number(b[from:to])})
 			}
@@ -94,6 +94,10 @@ func (e *Editor) pair(t *reading, i int) {
 	case meansSecret:
 		if e.r.auth {
 			e.secretValue(t, from, quote)
+		}
+	case meansMaybe:
+		if e.r.auth {
+			e.maybeValue(t, from, quote)
 		}
 	}
 }
