@@ -50,9 +50,10 @@ func encodeBody(t *typ, jsonText []byte) ([]byte, error) {
 
 // encoder walks a document and a type together; the library's writer puts down the values.
 type encoder struct {
-	w   *avro.Writer
-	buf []byte
-	raw bool // a default: bytes stand for themselves, whatever the logical type makes of them
+	w     *avro.Writer
+	buf   []byte
+	looks int
+	raw   bool // a default: bytes stand for themselves, whatever the logical type makes of them
 }
 
 // document encodes a whole JSON text.
@@ -316,7 +317,7 @@ func (e *encoder) items(t *typ, v *jsonView, i uint32, path string, kind jsonKin
 func (e *encoder) union(t *typ, v *jsonView, i uint32, path string) error {
 	best, rank := -1, 9
 	for k, b := range t.branches {
-		r := fit(b, v, i)
+		r := e.fit(b, v, i)
 		if e.raw && b.bytes() && v.nodes[i].kind == jsonString {
 			r = 2
 		}
@@ -348,31 +349,34 @@ func (t *typ) wire() op {
 	return t.op
 }
 
-// fit tells how well a branch takes a value: 0 is its own kind, 9 not at all.
-func fit(t *typ, v *jsonView, i uint32) int {
+// fit tells how well t takes a value, down to its leaves: 0 is its own kind, 9 not at all.
+func (e *encoder) fit(t *typ, v *jsonView, i uint32) (worst int) {
 	n := &v.nodes[i]
+	if e.looks++; e.looks > maxLooks { // alternatives inside alternatives: from here on the kind decides
+		return 0
+	}
 	switch t.op {
 	case opNull:
 		return when(n.kind == jsonNull, 0)
+	case opOptional, opUnion:
+		best := 9
+		for _, b := range t.branches {
+			best = min(best, e.fit(b, v, i))
+		}
+		return best
 	case opRecord:
-		if n.kind != jsonObject {
+		return e.fitRecord(t, v, i)
+	case opArray, opMap:
+		if n.kind != jsonArray && t.op == opArray || n.kind != jsonObject && t.op == opMap {
 			return 9
 		}
-		for c := i + 1; c < n.next; c = v.nodes[c].next {
-			if !t.has(string(v.name(c))) {
-				return 9
-			}
+		if t.op == opMap {
+			worst = 1
 		}
-		for k := range t.fields {
-			if _, ok := v.member(i, t.fields[k].name); !ok && t.fields[k].def == nil {
-				return 9
-			}
+		for c := i + 1; c < n.next && worst < 9; c = v.nodes[c].next {
+			worst = max(worst, e.fit(t.item, v, c))
 		}
-		return 0
-	case opArray:
-		return when(n.kind == jsonArray, 0)
-	case opMap:
-		return when(n.kind == jsonObject, 1)
+		return worst
 	}
 	text, ok := leafText(t, v, i)
 	if !ok {
@@ -411,6 +415,35 @@ func fit(t *typ, v *jsonView, i uint32) int {
 	}
 	return 5
 }
+
+func (e *encoder) fitRecord(t *typ, v *jsonView, i uint32) (worst int) {
+	n := &v.nodes[i]
+	if n.kind != jsonObject {
+		return 9
+	}
+	for c := i + 1; c < n.next; c = v.nodes[c].next {
+		if !t.has(string(v.name(c))) {
+			return 9
+		}
+	}
+	for k := range t.fields {
+		f := &t.fields[k]
+		m, ok := v.member(i, f.name)
+		switch {
+		case ok:
+			worst = max(worst, e.fit(f.t, v, m))
+		case f.def == nil:
+			return 9
+		}
+		if worst == 9 {
+			break
+		}
+	}
+	return worst
+}
+
+// maxLooks bounds the search for the branches that fit.
+const maxLooks = 1_000_000
 
 func when(ok bool, rank int) int {
 	if ok {
