@@ -69,7 +69,9 @@ func (s *Secret) UnmarshalConfig(n Node) Problems {
 
 func (s *Secret) configScalar() {}
 
-func (s Secret) configSchema() map[string]any { return map[string]any{"type": "string"} }
+func (s Secret) configSchema() map[string]any {
+	return map[string]any{"type": []any{"string", "number", "boolean"}}
+}
 
 // secretName tells whether a key of a free mapping (client properties, HTTP headers) holds a secret by its name.
 func secretName(key string) bool {
