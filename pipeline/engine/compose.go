@@ -210,6 +210,11 @@ func (c *core) letter(b *pipeline.Batch, f *pipeline.Failure, d pipeline.Decisio
 	i := int(f.Index)
 	r := &b.Recs[i]
 	v := b.Views[i]
+	if d.Code != "" && d.Code != f.Code { // the decision says more than the last failure: retries are exhausted
+		last := *f
+		last.Code, last.Params = d.Code, append([]pipeline.Param{pipeline.Str("cause", string(f.Code))}, f.Params...)
+		f = &last
+	}
 	if v != nil {
 		if err := v.Rebind(r.Value); err != nil {
 			v = nil

@@ -24,6 +24,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 	}
 	for ctx.Err() == nil {
 		e.collect()
+		e.handFull()
 		now := e.o.Clock()
 		e.releaseDue(now)
 		e.restart(now)
@@ -150,7 +151,15 @@ func (e *Engine) wait(ctx context.Context, d time.Duration) bool {
 
 // answer blocks for one result or completion; false when over fired first.
 func (e *Engine) answer(done <-chan struct{}, over <-chan time.Time) bool {
+	var again <-chan time.Time
+	if len(e.full) > 0 { // a full sink with nothing of ours in flight never answers: ask it again
+		t := time.NewTimer(10 * time.Millisecond)
+		defer t.Stop()
+		again = t.C
+	}
 	select {
+	case <-again:
+		e.handFull()
 	case r := <-e.results:
 		e.result(r)
 	case s := <-e.o.Sink.Done():

@@ -21,6 +21,8 @@ func (e *Engine) result(r result) {
 	case p.gone:
 		e.metrics.stale.Add(float64(w.batch.Len()))
 		e.finished(p, w.batch)
+	case e.fatal() != nil: // a stage cannot go on: the batch is not decided, and nothing of it is settled
+		e.finished(p, w.batch)
 	case w.stall != nil:
 		e.stalls(w)
 	default:
