@@ -129,7 +129,11 @@ func (a *app) fail(err error) int {
 		f = failure{e.Code, e.Place, e.Text, e.Fix()}
 		exit = pipeline.Lookup(e.Code).Exit
 	} else if strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag") {
-		f.Code, f.Remedy, exit = pipeline.CodeUsage, "see reprieve --help", pipeline.ExitInput
+		text, hint, _ := strings.Cut(err.Error(), "\n")
+		f.Code, f.Text, f.Remedy, exit = pipeline.CodeUsage, text, "see reprieve --help", pipeline.ExitInput
+		if near := strings.Fields(hint); len(near) > 0 {
+			f.Remedy = "did you mean " + near[len(near)-1] + "? See reprieve --help"
+		}
 	}
 	if a.format == "json" {
 		enc := json.NewEncoder(a.err)

@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/kafka"
+	"reprieve.dev/pipeline/redact"
+	"reprieve.dev/seal"
+)
+
+// intakes are the topics that custodians read, by cluster: dead letters of our pipelines and adopted ones, settlements and
+// outcomes of the clusters that pipelines read from.
+func (p *Plan) intakes() map[string]*intake {
+	out := map[string]*intake{}
+	of := func(cluster string) *intake {
+		if out[cluster] == nil {
+			out[cluster] = &intake{letters: map[string]bool{}, adopt: map[string]custody.Adoption{}}
+		}
+		return out[cluster]
+	}
+	for _, pp := range p.Pipelines {
+		of(pp.Config.Quarantine.Cluster).letters[pp.Config.Quarantine.Topic] = true
+		of(pp.Config.Source.Cluster).own = true
+	}
+	for _, a := range p.Config.Custody.Adopt {
+		in := of(a.Cluster)
+		in.letters[a.Topic] = true
+		ad := custody.Adoption{Consumer: a.Consumer}
+		if a.Tenant.From == "fixed" {
+			ad.Tenant = a.Tenant.Value
+		}
+		in.adopt[a.Topic] = ad
+	}
+	return out
+}
+
+type intake struct {
+	letters map[string]bool
+	adopt   map[string]custody.Adoption
+	own     bool // settlements and outcomes are here
+}
+
+// custodians runs one custodian for each cluster until ctx ends.
+func (w *Worker) custodians(ctx context.Context) {
+	var wg sync.WaitGroup
+	for name, in := range w.o.Plan.intakes() {
+		wg.Go(func() { w.superviseCustodian(ctx, name, in) })
+	}
+	wg.Wait()
+}
+
+func (w *Worker) superviseCustodian(ctx context.Context, cluster string, in *intake) {
+	backoff := time.Second
+	for ctx.Err() == nil {
+		err := w.runCustodian(ctx, cluster, in)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		w.o.Log.Error("the custodian stopped and is started again", "cluster", cluster, "code", pipeline.CodeOf(err), "cause", err.Error(),
+			"remedy", pipeline.Lookup(pipeline.CodeOf(err)).Remedy, "in", backoff.String())
+		t := time.NewTimer(backoff)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		backoff = min(2*backoff, 30*time.Second)
+	}
+}
+
+// runCustodian opens what one custodian needs, runs it, and closes everything.
+func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) error {
+	url, err := w.o.Plan.LedgerURL("")
+	if err != nil {
+		return err
+	}
+	cluster, err := w.o.Plan.Cluster(name)
+	if err != nil {
+		return err
+	}
+	id, err := ClusterID(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	topics := slices.Sorted(maps.Keys(in.letters))
+	prefix := w.o.Plan.Config.Topics.Prefix
+	if in.own {
+		topics = custody.CustodianTopics(prefix, topics)
+	}
+	pool := pipeline.NewPool(&pipeline.Layout{})
+	src, err := kafka.NewSource(kafka.SourceConfig{Cluster: cluster, Group: prefix + ".custodian", Topics: topics, Pool: pool, MaxBatch: 500, Log: w.o.Log})
+	if err != nil {
+		return err
+	}
+	defer func() { logClose(w, "custodian", "source", src.Close()) }()
+	log, err := kafka.NewLog(cluster, nil)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	sanitize, err := redact.New(redact.Config{}, redact.Options{HashKey: w.keys.Hash})
+	if err != nil {
+		return err
+	}
+	writers, err := writersOf(w.o.Plan)
+	if err != nil {
+		return err
+	}
+	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log})
+	k := custody.NewCustodian(custody.CustodianOptions{
+		Items: items, Source: src, Cluster: id, Prefix: prefix, Adopt: in.adopt, Ring: w.keys.Ring, Writers: writers,
+		Sanitizer: sanitize, Kafka: log, Meter: w.o.Meter, Log: w.o.Log,
+	})
+	w.o.Log.Info("custodian starts", "cluster", name, "topics", topics)
+	return k.Run(ctx)
+}
+
+// writersOf are the programs that may write outcomes. Codes: ERR_CONFIG_VALUE.
+func writersOf(p *Plan) (map[string]deadletter.Writer, error) {
+	out := map[string]deadletter.Writer{}
+	for _, c := range p.Config.Keys.Writers {
+		v, err := seal.ParseVerifier([]byte(c.Public))
+		if err != nil {
+			return nil, pipeline.Errorf(pipeline.CodeConfigValue, "keys.writers "+c.ID, "%w", err)
+		}
+		out[c.ID] = deadletter.Writer{Key: v, Consumer: c.Consumer}
+	}
+	return out, nil
+}
