@@ -81,6 +81,7 @@ type decoder struct {
 	problems Problems
 	checks   []check
 	bad      map[*value]bool
+	more     bool // not all problems are kept
 }
 
 func (d *decoder) problem(v *value, path, code, text, suggestion string) {
@@ -95,7 +96,20 @@ func (d *decoder) problem(v *value, path, code, text, suggestion string) {
 		d.bad = map[*value]bool{}
 	}
 	d.bad[v] = true // in this reading only: a second Decode must find the same
-	d.problems = append(d.problems, p)
+	d.add(p)
+}
+
+// add keeps a problem; beyond maxProblems it only says so.
+func (d *decoder) add(ps ...Problem) {
+	for _, p := range ps {
+		if len(d.problems) < maxProblems {
+			d.problems = append(d.problems, p)
+		} else if !d.more {
+			d.more = true
+			d.problems = append(d.problems, Problem{File: p.File, Line: p.Line, Column: p.Column, Code: p.Code,
+				Text: "from here on there are more problems than are listed"})
+		}
+	}
 }
 
 func (d *decoder) wrong(v *value, path, want, suggestion string) {
@@ -133,7 +147,7 @@ func (d *decoder) decode(v *value, rv reflect.Value, path string, f *field) {
 				return
 			}
 			ps := u.UnmarshalConfig(node)
-			d.problems = append(d.problems, ps...)
+			d.add(ps...)
 			if len(ps) > 0 {
 				return
 			}

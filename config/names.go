@@ -9,6 +9,9 @@ import (
 func (d *decoder) unknown(e *entry, path string, known []string) {
 	full := join(path, e.key)
 	at := &value{line: e.line, column: e.column}
+	if d.more {
+		return
+	}
 	if d.foreign(e, path) {
 		return
 	}

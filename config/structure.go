@@ -116,7 +116,7 @@ func (d *decoder) missing(parent *value, path string, f *field) {
 	if p.Line == 0 {
 		p.Line, p.Column = parent.line, parent.column
 	}
-	d.problems = append(d.problems, p)
+	d.add(p)
 }
 
 // hint says what a missing key would hold.
