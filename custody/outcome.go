@@ -23,11 +23,17 @@ type StoredOutcome struct {
 // ReconcileHere is the value of manifests.reconcile of a pipeline that is itself the last step: forwarded is then applied.
 const ReconcileHere = "here"
 
+// TakenOutcome is an outcome and whom its writer may speak about: the consumer of a registered writer, or "" for all.
+type TakenOutcome struct {
+	pipeline.Outcome
+	Consumer string
+}
+
 // Outcomes takes evidence about redriven items. It is applied only while the item is REDRIVING under the same manifest and
 // try; anything else is a note in the history. forwarded keeps REDRIVING, unless the pipeline is the last step (ReconcileHere);
 // failed brings the item back to TRIAGED; absent and unknown are notes: whether to ask or to send again is the redrive's
 // decision. The same outcome twice changes nothing. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
-func (c *Items) Outcomes(ctx context.Context, who Actor, list []pipeline.Outcome) error {
+func (c *Items) Outcomes(ctx context.Context, who Actor, list []TakenOutcome) error {
 	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
 		return err
 	}
@@ -35,7 +41,7 @@ func (c *Items) Outcomes(ctx context.Context, who Actor, list []pipeline.Outcome
 }
 
 // OutcomesTx is Outcomes inside a transaction of the caller, who has checked the permission.
-func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []pipeline.Outcome) error {
+func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []TakenOutcome) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -62,8 +68,9 @@ func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []pipeline.Outcome) er
 	return nil
 }
 
-func (c *Items) outcome(tx *ledger.Tx, who Actor, it *Item, o *pipeline.Outcome, here map[pipeline.Digest]bool) error {
-	current := it.State == Redriving && o.Redrive == it.Redrive && o.Try == it.Try && o.Redrive != ""
+func (c *Items) outcome(tx *ledger.Tx, who Actor, it *Item, o *TakenOutcome, here map[pipeline.Digest]bool) error {
+	mine := o.Consumer == "" || o.Consumer == it.Consumer // a writer registered for another consumer says nothing about this item
+	current := mine && it.State == Redriving && o.Redrive == it.Redrive && o.Try == it.Try && o.Redrive != ""
 	n, err := tx.Exec(`INSERT INTO outcomes (item, tenant, redrive, redrive_try, result, writer, effect_ref, code, at_ms, applied) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (item, redrive, redrive_try, result, writer) DO NOTHING`,
 		it.ID, it.Tenant, o.Redrive, o.Try, string(o.Result), o.Writer, ledger.Cut(o.EffectRef, maxName), o.Code, o.AtMS, current)

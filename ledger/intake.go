@@ -46,3 +46,9 @@ func (t *Tx) Intakes(cluster string) (map[pipeline.TP]int64, error) {
 	})
 	return out, err
 }
+
+// Intake reads where a partition stands, locked: no other custodian moves it before the transaction ends.
+func (t *Tx) Intake(cluster string, tp pipeline.TP) (next, epoch int64, err error) {
+	_, err = t.Row("SELECT next, epoch FROM intake_offsets WHERE cluster = ? AND topic = ? AND partition = ?"+t.ForUpdate(), []any{cluster, tp.Topic, tp.Partition}, &next, &epoch)
+	return next, epoch, err
+}
