@@ -297,7 +297,7 @@ func (t *tools) encode(ctx context.Context, w *work, e *Envelope, v pipeline.Vie
 		return
 	}
 	w.text = d.text(w.text[:0])
-	framed, err := encodeAvro(schema, w.text)
+	framed, err := codec.EncodeAvro(schema, w.text)
 	if err != nil {
 		r.Failure = refuse(pipeline.CodeTransformSchema, "the edited record cannot be written under its schema", pipeline.Str("schema", schema.Ref().String()))
 		r.Failure.Cause = err
@@ -341,11 +341,15 @@ func schemaText(ref pipeline.SchemaRef, to *target) string {
 	return ref.String()
 }
 
-// frame puts an encoded body into the framing that the record has. framed is 5 bytes of prefix and the body. It tries what the
+// frame puts an encoded body into the framing that the record has. framed is its own prefix and the body. It tries what the
 // record looks like and lets the decoder judge.
 func (t *tools) frame(ctx context.Context, w *work, e *Envelope, ref pipeline.SchemaRef, s *codec.Schema, framed []byte, r *Result) *pipeline.Failure {
-	old, body := e.Record.Value, framed[5:]
-	to := s.Ref()
+	old, to := e.Record.Value, s.Ref()
+	head := 5
+	if to.ID == 0 && to.GUID != "" {
+		head = 17
+	}
+	body := framed[head:]
 	at := -1
 	for i := len(e.Record.Headers) - 1; i >= 0 && at < 0; i-- {
 		if e.Record.Headers[i].Name == codec.HeaderValueSchema {
@@ -356,7 +360,7 @@ func (t *tools) frame(ctx context.Context, w *work, e *Envelope, ref pipeline.Sc
 		r.Value, r.Headers = body, e.Record.Headers
 		if to != ref {
 			r.Headers = append([]pipeline.Header(nil), e.Record.Headers...)
-			r.Headers[at].Value = framed[:5:5]
+			r.Headers[at].Value = framed[:head:head]
 		}
 		if _, f := t.open(ctx, w, r.Value, r.Headers); f == nil {
 			return nil
@@ -366,10 +370,10 @@ func (t *tools) frame(ctx context.Context, w *work, e *Envelope, ref pipeline.Sc
 	switch {
 	case ref.ID != 0 && len(old) >= 5 && old[0] == 0 && binary.BigEndian.Uint32(old[1:5]) == uint32(ref.ID):
 		r.Value = framed
-	case to != ref && to.ID != 0 && len(old) >= 17 && old[0] == 1:
-		r.Value = framed // a GUID names the old schema only: the new one has an id
-	case len(old) >= 17 && old[0] == 1 && ref.GUID != "":
+	case len(old) >= 17 && old[0] == 1 && to == ref && ref.GUID != "":
 		r.Value = append(append(make([]byte, 0, 17+len(body)), old[:17]...), body...)
+	case len(old) >= 17 && old[0] == 1:
+		r.Value = framed // a GUID names the old schema only
 	case len(old) >= 10 && old[0] == 0xc3 && old[1] == 1:
 		r.Value = binary.LittleEndian.AppendUint64(append(make([]byte, 0, 10+len(body)), 0xc3, 1), s.Fingerprint())
 		r.Value = append(r.Value, body...)

@@ -74,7 +74,7 @@ func (t *tools) upcast(c *settings) (func(context.Context, *work, *Envelope) Res
 			r.Failure = refuse(pipeline.CodeTransformFailed, "the record has no JSON form")
 			return r
 		}
-		framed, err := encodeAvro(s, w.json)
+		framed, err := codec.EncodeAvro(s, w.json)
 		if err != nil {
 			r.Failure = refuse(pipeline.CodeTransformSchema, "the record cannot be written under the newer schema", pipeline.Str("schema", s.Ref().String()))
 			r.Failure.Cause = err

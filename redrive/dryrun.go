@@ -1,0 +1,411 @@
+package redrive
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
+	"reprieve.dev/pipeline/expr"
+	"reprieve.dev/transforms"
+)
+
+// Report says what a manifest would do, without doing it.
+type Report struct {
+	Manifest    pipeline.Digest   `json:"manifest"`
+	Pipeline    string            `json:"pipeline"`
+	Tenant      string            `json:"tenant"`
+	At          string            `json:"at"`
+	Destination string            `json:"destination"`
+	Partitions  map[string]int64  `json:"partitions"` // destination partition -> items
+	Selected    int64             `json:"selected"`   // of the snapshot
+	Items       int64             `json:"items"`      // of the manifest
+	WouldSend   int64             `json:"would_send"`
+	CannotGo    map[string]Sample `json:"cannot_go"` // code -> items that would become REDRIVE_FAILED
+	Excluded    map[string]int64  `json:"excluded"`  // reason -> items that the plan left out
+	Since       int64             `json:"since"`     // items that match the selection now and are not in the snapshot
+	Repaired    int64             `json:"repaired"`  // items that would be sent as a repair made them
+	Deletes     int64             `json:"deletes"`   // tombstones: they delete their key
+	Keyless     int64             `json:"keyless"`
+	Repartition int64             `json:"repartition"` // keys that the source has on another partition than murmur2 says
+	Old         int64             `json:"old"`         // older than the destination's retention: written with the present time
+	Oldest      string            `json:"oldest"`      // original time of the oldest; "" is none
+	Schemas     map[string]int64  `json:"schemas"`     // schema -> items that decode under it
+	Undecoded   map[string]int64  `json:"undecoded"`   // code -> items that would fail again at decode
+	Bytes       int64             `json:"bytes"`       //
+	Duration    string            `json:"duration"`    // at the manifest's rate, without waiting for evidence
+	Canary      []pipeline.ID     `json:"canary"`      //
+	Measures    []Measure         `json:"measures"`    // exact sums over what would be sent
+	Unmeasured  map[string]int64  `json:"unmeasured"`  // measure -> items that have no such number
+	Notes       []string          `json:"notes"`       // sentences for people
+	Rate        string            `json:"rate"`
+}
+
+// Sample counts items and names the first of them.
+type Sample struct {
+	Count int64         `json:"count"`
+	Items []pipeline.ID `json:"items"`
+}
+
+const maxSample = 20
+
+func (r *Report) cannot(code pipeline.Code, id pipeline.ID) {
+	s := r.CannotGo[string(code)]
+	s.Count++
+	if len(s.Items) < maxSample {
+		s.Items = append(s.Items, id)
+	}
+	r.CannotGo[string(code)] = s
+}
+
+func parseReport(text string) (*Report, error) {
+	r := &Report{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, pipeline.Errorf(pipeline.CodeLedgerCorrupt, "manifests", "a dry run cannot be read")
+	}
+	return r, nil
+}
+
+// DryRun does everything but send: reads each item's bytes, repeats its repair, decodes and checks it, computes its partition,
+// and looks at the destination. The report is stored with the manifest. Codes: ERR_PERMISSION_DENIED, ERR_MANIFEST_UNKNOWN,
+// ERR_MANIFEST_DIGEST, ERR_REDRIVE_STATE, ERR_TOPIC_MISSING.
+func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline.Digest) (*Report, error) {
+	o, err := s.open(ctx, who, custody.PermPlan, digest)
+	if err != nil {
+		return nil, s.refused(ctx, who, "dry-run", string(digest), "", err)
+	}
+	m := o.m
+	switch o.row.State {
+	case StatePlanned, StateDryRun, StateApproved:
+	default:
+		return nil, pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "it is %s", o.row.State)
+	}
+	t, err := s.target(m.Pipeline)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.allows(m.Destination); err != nil {
+		return nil, s.refused(ctx, who, "dry-run", string(digest), m.Tenant, err)
+	}
+	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}}
+	d.r = &Report{Manifest: digest, Pipeline: m.Pipeline, Tenant: m.Tenant, At: stamp(d.now), Destination: m.Destination, Partitions: map[string]int64{}, Selected: m.Selection.Selected,
+		Items: m.Selection.Count, CannotGo: map[string]Sample{}, Excluded: m.Selection.Excluded, Schemas: map[string]int64{}, Undecoded: map[string]int64{}, Unmeasured: map[string]int64{},
+		Canary: []pipeline.ID{}, Measures: []Measure{}, Notes: []string{}, Rate: m.Pace.Rate}
+	if err := d.begin(ctx); err != nil {
+		return nil, err
+	}
+	var lines []Line
+	if err := s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		lines, err = readLines(tx, m, digest)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := m.verifyLines(digest, lines); err != nil {
+		return nil, s.refused(ctx, who, "dry-run", string(digest), m.Tenant, err)
+	}
+	of := make([]traits, len(lines))
+	for from := 0; from < len(lines); from += repairChunk {
+		if err := d.chunk(ctx, lines[from:min(from+repairChunk, len(lines))], of[from:]); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range canarySet(lines, of, m.Canary.N) {
+		d.r.Canary = append(d.r.Canary, lines[i].Item)
+	}
+	if _, d.r.Since, err = s.items.ReadSnapshot(ctx, who, m.Selection.Snapshot); err != nil {
+		d.r.Since = -1 // only a hint
+	}
+	d.finish()
+	err = s.db.Write(ctx, func(tx *ledger.Tx) error {
+		row, err := lockManifest(tx, digest)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("UPDATE manifests SET dry_run = ?, dry_run_ms = ?, bytes = ? WHERE digest = ? AND tenant = ?", toJSON(d.r), tx.NowMS(), d.r.Bytes, digest, m.Tenant); err != nil {
+			return err
+		}
+		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_dry_run", Actor: who.Subject,
+			Detail: map[string]string{"manifest": string(digest), "would_send": decimal(d.r.WouldSend), "items": decimal(d.r.Items), "via": who.Via}})
+		if row.State == StatePlanned {
+			return row.to(tx, StateDryRun, "")
+		}
+		return nil
+	})
+	return d.r, err
+}
+
+// dryRun gathers a report.
+type dryRun struct {
+	s       *Service
+	t       *Target
+	m       *Manifest
+	r       *Report
+	now     time.Time
+	dest    pipeline.TopicInfo
+	sources map[string]int32 // source topic -> partitions; 0 is unknown
+	scratch *codec.Scratch
+	checks  *transforms.Checker
+	sums    []*measure
+	lib     map[string]transforms.Transform
+	oldest  int64
+}
+
+type measure struct {
+	Measure
+	num *expr.Measure
+	sum expr.Quantity
+}
+
+func (d *dryRun) begin(ctx context.Context) error {
+	log, err := d.s.logOf(d.t.Cluster)
+	if err != nil {
+		return err
+	}
+	if d.dest, err = log.Info(ctx, d.m.Destination); err != nil {
+		return err
+	}
+	d.sources = map[string]int32{}
+	for _, topic := range d.m.Source {
+		if info, err := log.Info(ctx, topic); err == nil {
+			d.sources[topic] = int32(len(info.Partitions))
+		}
+	}
+	if d.checks, err = transforms.NewChecker(d.t.Rules, d.t.Decoder); err != nil {
+		return err
+	}
+	for _, m := range d.m.Measures {
+		num, err := expr.Number(m.CEL)
+		if err != nil {
+			return pipeline.Errorf(pipeline.CodeManifestInvalid, m.Name, "the measure does not compile: %w", err)
+		}
+		d.sums = append(d.sums, &measure{Measure: m, num: num})
+	}
+	return nil
+}
+
+func (d *dryRun) chunk(ctx context.Context, lines []Line, of []traits) error {
+	ids := make([]pipeline.ID, len(lines))
+	for i := range lines {
+		ids[i] = lines[i].Item
+	}
+	var items map[pipeline.ID]*custody.Item
+	if err := d.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		items, err = d.s.items.Load(tx, ids)
+		return err
+	}); err != nil {
+		return err
+	}
+	for i := range lines {
+		it := items[lines[i].Item]
+		if it == nil {
+			d.r.cannot(pipeline.CodeItemUnknown, lines[i].Item)
+			continue
+		}
+		of[i].fingerprint = string(it.Fingerprint)
+		if err := d.item(ctx, it, &lines[i], &of[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// item looks at one item. Only what makes the whole dry run impossible is an error.
+func (d *dryRun) item(ctx context.Context, it *custody.Item, l *Line, of *traits) error {
+	r := d.r
+	code := it.Redrivable()
+	if code == pipeline.CodeItemUnconfirmed && d.m.Unconfirmed == accepted && it.Confirmed == custody.SourceUnknown {
+		code = ""
+	}
+	if code != "" {
+		r.cannot(code, it.ID)
+		return nil
+	}
+	b, err := d.bytes(ctx, it, l)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		r.cannot(pipeline.CodeOf(err), it.ID)
+		return nil
+	}
+	of.partition = Partition(b.Key, int32(len(d.dest.Partitions)), it.Original.Partition)
+	if l.Repair != "" {
+		r.Repaired++
+		e := envelopeOf(it, &b)
+		res := transforms.Result{Key: b.Key, Value: b.Value, Headers: b.Headers}
+		if f := d.checks.Check(ctx, &e, &res); f != nil {
+			r.cannot(f.Code, it.ID)
+			return nil
+		}
+	}
+	switch {
+	case b.Key == nil && d.dest.Compacted:
+		r.cannot(pipeline.CodeSendKeyless, it.ID) // the broker would refuse it for good
+		return nil
+	case tooFar(it, d.now):
+		r.cannot(pipeline.CodeRedriveTime, it.ID)
+		return nil
+	case b.Value == nil:
+		r.Deletes++
+	}
+	if b.Key == nil {
+		r.Keyless++
+	} else if n := d.sources[it.Original.Topic]; n > 0 && Partition(b.Key, n, 0) != it.Original.Partition {
+		r.Repartition++
+	}
+	if it.OriginalMS > 0 && it.TimeType != pipeline.TimeNone {
+		if d.oldest == 0 || it.OriginalMS < d.oldest {
+			d.oldest = it.OriginalMS
+		}
+		if d.dest.RetentionMS >= 0 && d.now.UnixMilli()-it.OriginalMS > d.dest.RetentionMS {
+			r.Old++
+		}
+	} else if it.TimeType != pipeline.TimeNone {
+		d.note("some records have a time at or before 1970: it travels in a header, the message is written with the present time")
+	}
+	size := int64(len(b.Key) + len(b.Value))
+	for _, h := range b.Headers {
+		size += int64(len(h.Name) + len(h.Value))
+	}
+	if d.dest.MaxMessage > 0 && size+1024 > d.dest.MaxMessage { // the trail takes about a KiB
+		r.cannot(pipeline.CodeTooLarge, it.ID)
+		return nil
+	}
+	r.Bytes += size
+	r.WouldSend++
+	r.Partitions[decimal(int64(of.partition))]++
+	d.view(ctx, &b)
+	return nil
+}
+
+// tooFar tells whether a record's own time cannot be one: seconds taken for milliseconds lie decades ago.
+func tooFar(it *custody.Item, now time.Time) bool {
+	if it.TimeType != pipeline.TimeCreate || it.OriginalMS <= 0 {
+		return false
+	}
+	const tenYears = 3653 * 24 * time.Hour
+	age := now.Sub(time.UnixMilli(it.OriginalMS))
+	return age > tenYears || age < -tenYears
+}
+
+func (d *dryRun) note(text string) {
+	for _, n := range d.r.Notes {
+		if n == text {
+			return
+		}
+	}
+	d.r.Notes = append(d.r.Notes, text)
+}
+
+// bytes reads what would be sent, and repeats its repair bit for bit from the original bytes.
+func (d *dryRun) bytes(ctx context.Context, it *custody.Item, l *Line) (b custody.Bytes, err error) {
+	if l.Repair == "" {
+		b, err = d.s.items.Faithful(ctx, it)
+		if err == nil && pipeline.Digest(d.s.id.Digest(b.Value)) != l.Digest {
+			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
+		}
+		return b, err
+	}
+	var stored *custody.StoredRepair
+	if err = d.s.db.Read(ctx, func(tx *ledger.Tx) error {
+		b, stored, err = d.s.items.RepairedBytes(tx, it)
+		return err
+	}); err != nil {
+		return b, err
+	}
+	if it.Repair != l.Repair || stored.After != l.Digest {
+		return b, pipeline.Errorf(pipeline.CodeStateChanged, string(it.ID), "its repair changed since the plan")
+	}
+	return b, d.repeat(ctx, it, stored)
+}
+
+// repeat makes the repair again: a transform that gives other bytes than before must not be trusted.
+func (d *dryRun) repeat(ctx context.Context, it *custody.Item, stored *custody.StoredRepair) error {
+	ref := stored.Transform + "@" + stored.Version
+	if d.t.Library == nil {
+		d.note("the repairs could not be repeated: no transforms are configured here")
+		return nil
+	}
+	key := ref + "\x00" + stored.Config
+	tr := d.lib[key]
+	if tr == nil {
+		var err error
+		if tr, err = d.t.Library.Parse(ref, []byte(stored.Config)); err != nil {
+			d.note("some repairs could not be repeated: " + ref + " is not here")
+			return nil
+		}
+		d.lib[key] = tr
+	}
+	var lineage transforms.Lineage
+	if err := json.Unmarshal([]byte(stored.Report), &lineage); err != nil {
+		return pipeline.Errorf(pipeline.CodeLedgerCorrupt, string(it.ID), "the lineage of its repair cannot be read")
+	}
+	original, err := d.s.items.Faithful(ctx, it)
+	if err != nil {
+		d.note("some repairs could not be repeated: their original bytes are gone")
+		return nil
+	}
+	e := envelopeOf(it, &original)
+	_, err = lineage.Repeat(ctx, tr, &e, d.s.id)
+	return err
+}
+
+// view decodes what would be sent, counts schemas and adds up measures.
+func (d *dryRun) view(ctx context.Context, b *custody.Bytes) {
+	if d.t.Decoder == nil || b.Value == nil {
+		return
+	}
+	d.scratch.Reset()
+	v, f := d.t.Decoder.Decode(ctx, d.scratch, b.Value, b.Headers)
+	if f != nil {
+		d.r.Undecoded[string(f.Code)]++
+		return
+	}
+	d.r.Schemas[v.Schema().String()]++
+	for _, m := range d.sums {
+		q, ok, err := m.num.Eval(v)
+		if err != nil || !ok {
+			d.r.Unmeasured[m.Name]++
+			continue
+		}
+		m.sum = m.sum.Add(q)
+	}
+}
+
+func (d *dryRun) finish() {
+	r := d.r
+	if rate, err := ParseRate(d.m.Pace.Rate); err == nil {
+		r.Duration = rate.duration(r.WouldSend).Round(time.Second).String()
+	}
+	if d.oldest > 0 {
+		r.Oldest = stampMS(d.oldest)
+	}
+	for _, m := range d.sums {
+		r.Measures = append(r.Measures, Measure{Name: m.Name, CEL: m.CEL, Sum: m.sum.String()})
+	}
+	if r.Repartition > 0 {
+		d.note(decimal(r.Repartition) + " keys stand on another source partition than murmur2 says: the source's producers use another partitioner, and order of those keys is not kept")
+	}
+	if r.Old > 0 {
+		d.note(decimal(r.Old) + " records are older than the destination keeps; they are written with the present time, their own time travels in a header")
+	}
+	if len(r.Undecoded) > 0 {
+		d.note("some items would fail again at decode: repair them first")
+	}
+	if d.dest.LogAppend {
+		d.note("the destination overwrites times with its own (LogAppendTime)")
+	}
+	if !d.t.Horizon.Known {
+		d.note("nobody has said how long the effect's deduplication remembers: an effect may happen twice")
+	}
+	if d.m.Unconfirmed == accepted {
+		d.note("items whose source progress is unknown are included: the approval takes that upon itself")
+	}
+	if d.m.Horizon == accepted {
+		d.note("items past the deduplication horizon are included: the approval takes that upon itself")
+	}
+}

@@ -1,0 +1,346 @@
+package redrive
+
+import (
+	"context"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+)
+
+// awaitCanary waits until every canary item has its evidence. One that came back stops the run: the rest would come back too.
+func (e *executor) awaitCanary(ctx context.Context, idx []int) error {
+	deadline := e.s.clock().Add(e.s.settle)
+	in := make(map[int64]bool, len(idx))
+	for _, i := range idx {
+		in[e.lines[i].N] = true
+	}
+	for {
+		var open, reconciled, returned, unsendable int
+		if err := e.s.db.Read(ctx, func(tx *ledger.Tx) error {
+			open, reconciled, returned, unsendable = 0, 0, 0, 0
+			return tx.Each("SELECT n, state, sent_offset FROM manifest_items WHERE manifest = ? AND tenant = ? AND n <= ?",
+				[]any{e.digest, e.m.Tenant, e.lines[idx[len(idx)-1]].N}, func(scan func(...any) error) error {
+					var n, at int64
+					var state string
+					if err := scan(&n, &state, &at); err != nil || !in[n] {
+						return err
+					}
+					switch state {
+					case itemReconciled:
+						reconciled++
+					case itemFailed:
+						if at >= 0 {
+							returned++
+						} else {
+							unsendable++
+						}
+					case itemSkipped, itemWithdrawn:
+					default:
+						open++
+					}
+					return nil
+				})
+		}); err != nil {
+			return err
+		}
+		switch {
+		case returned > 0:
+			return e.crossed("%d items of the canary failed again", returned)
+		case open == 0 && reconciled == 0 && unsendable > 0 && unsendable < len(e.lines):
+			return e.crossed("no item of the canary could be sent")
+		case open == 0:
+			return e.thresholds(ctx)
+		case !e.s.clock().Before(deadline):
+			return e.crossed("%d items of the canary were not reconciled within %s", open, e.s.settle)
+		}
+		if err := e.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// pause asks about forwarded items, waits a little, and looks whether the run may go on.
+func (e *executor) pause(ctx context.Context) error {
+	if err := e.s.ask(ctx, e.who, e.t, e.m, e.digest); err != nil {
+		return err
+	}
+	if err := e.s.wait(ctx, poll); err != nil {
+		return err
+	}
+	return e.s.db.Write(ctx, func(tx *ledger.Tx) error {
+		_, err := e.guard(tx)
+		return err
+	})
+}
+
+// settle waits for the evidence of everything that was sent, then judges. Evidence that only people or other systems give may
+// take longer than an executor waits: the manifest then stays SETTLING, and Judge ends it later.
+func (e *executor) settle(ctx context.Context) error {
+	j := judge{s: e.s, t: e.t, m: e.m, digest: e.digest}
+	deadline := e.s.clock().Add(e.s.settle)
+	for {
+		ended, err := j.look(ctx)
+		if err != nil || ended {
+			return err
+		}
+		if !e.s.clock().Before(deadline) {
+			return nil
+		}
+		if err := e.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// judge decides whether a run reconciles. It is patient: an item without a word is a mismatch only when nothing more can be
+// on its way.
+type judge struct {
+	s      *Service
+	t      *Target
+	m      *Manifest
+	digest pipeline.Digest
+	ends   map[string]map[pipeline.TP]int64 // ends of the watched topics, taken after the last settlement
+}
+
+// look judges if it can. False: the evidence is not complete.
+func (j *judge) look(ctx context.Context) (ended bool, err error) {
+	passed, err := j.passed(ctx) // before the counts: what arrived until then is in them
+	if err != nil {
+		return false, err
+	}
+	var c Counts
+	if err := j.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		c, err = counts(tx, j.digest, j.m.Tenant)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	if c.Planned > 0 || c.Sending > 0 || c.Sent > 0 && !passed || c.Forwarded > 0 {
+		return false, nil
+	}
+	return true, j.verdict(ctx, c)
+}
+
+// passed tells whether the custodian has read everything that can speak about the items: first the retry lane must have settled
+// the last of them, then the ends of all topics of evidence are taken, then the custodian must have passed those.
+func (j *judge) passed(ctx context.Context) (bool, error) {
+	if j.ends == nil {
+		last := map[pipeline.TP]int64{}
+		if err := j.s.db.Read(ctx, func(tx *ledger.Tx) error {
+			return tx.Each("SELECT sent_topic, sent_partition, max(sent_offset) FROM manifest_items WHERE manifest = ? AND tenant = ? AND sent_offset >= 0 GROUP BY sent_topic, sent_partition",
+				[]any{j.digest, j.m.Tenant}, func(scan func(...any) error) error {
+					var tp pipeline.TP
+					var off int64
+					err := scan(&tp.Topic, &tp.Partition, &off)
+					last[tp] = off
+					return err
+				})
+		}); err != nil {
+			return false, err
+		}
+		log, err := j.s.logOf(j.t.Cluster)
+		if err != nil {
+			return false, err
+		}
+		committed, err := log.Committed(ctx, j.t.Group)
+		if err != nil {
+			return false, err
+		}
+		for tp, off := range last {
+			if committed[tp] <= off {
+				return false, nil
+			}
+		}
+		ends := map[string]map[pipeline.TP]int64{}
+		for _, w := range j.t.Watched {
+			log, err := j.s.logOf(w.Cluster)
+			if err != nil {
+				return false, err
+			}
+			info, err := log.Info(ctx, w.Topic)
+			if err != nil {
+				return false, err
+			}
+			if ends[w.Cluster] == nil {
+				ends[w.Cluster] = map[pipeline.TP]int64{}
+			}
+			for p, r := range info.Partitions {
+				if r.Next > r.First {
+					ends[w.Cluster][pipeline.TP{Topic: w.Topic, Partition: p}] = r.Next
+				}
+			}
+		}
+		j.ends = ends
+	}
+	for cluster, ends := range j.ends {
+		var taken map[pipeline.TP]int64
+		if err := j.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+			taken, err = tx.Intakes(cluster)
+			return err
+		}); err != nil {
+			return false, err
+		}
+		for tp, end := range ends {
+			if taken[tp] >= end {
+				continue
+			}
+			if some, err := j.anything(ctx, cluster, tp, taken[tp], end); err != nil || some {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// anything tells whether a record stands between two offsets: transaction markers take offsets that no reader ever sees.
+func (j *judge) anything(ctx context.Context, cluster string, tp pipeline.TP, from, to int64) (bool, error) {
+	if to-from > 1000 {
+		return true, nil // the custodian is far behind
+	}
+	log, err := j.s.logOf(cluster)
+	if err != nil {
+		return false, err
+	}
+	found := false
+	err = log.Read(ctx, tp, func(yield func(int64) bool) {
+		for off := from; off < to; off++ {
+			if !yield(off) {
+				return
+			}
+		}
+	}, func(b *pipeline.Batch) error {
+		defer b.Release()
+		found = found || len(b.Recs) > 0
+		return nil
+	})
+	return found, err
+}
+
+// verdict ends a run whose evidence is complete. A mismatch halts redrives of the pipeline.
+func (j *judge) verdict(ctx context.Context, c Counts) error {
+	why := ""
+	system := custody.System("redrive")
+	err := j.s.db.Write(ctx, func(tx *ledger.Tx) error {
+		why = ""
+		row, err := lockManifest(tx, j.digest)
+		if err != nil || row.State != StateSettling {
+			return err
+		}
+		if c, err = counts(tx, j.digest, j.m.Tenant); err != nil {
+			return err
+		}
+		var closed int64
+		if _, err := tx.Row(`SELECT count(*) FROM manifest_items m JOIN items i ON i.id = m.item AND i.tenant = m.tenant
+			WHERE m.manifest = ? AND m.tenant = ? AND m.state = 'reconciled' AND i.state = 'RECONCILED' AND i.redrive = m.manifest`, []any{j.digest, j.m.Tenant}, &closed); err != nil {
+			return err
+		}
+		switch {
+		case c.Total() != j.m.Selection.Count:
+			why = decimal(c.Total()) + " items are accounted for and " + decimal(j.m.Selection.Count) + " were planned"
+		case c.Sent > 0:
+			why = decimal(c.Sent) + " items were sent and settled, and nothing was heard of them"
+		case closed != c.Reconciled:
+			why = decimal(c.Reconciled) + " items count as reconciled and " + decimal(closed) + " are"
+		}
+		state, detail := StatePartial, decimal(c.Reconciled)+" of "+decimal(j.m.Selection.Count)+" reconciled"
+		if c.Reconciled == j.m.Selection.Count {
+			state = StateDone
+		}
+		if why != "" {
+			state, detail = StateMismatch, why
+		}
+		tx.Append(ledger.Entry{Tenant: j.m.Tenant, Event: "redrive_judged", Actor: system.Subject,
+			Detail: map[string]string{"manifest": string(j.digest), "run": row.Run, "state": string(state), "counts": toJSON(c), "why": why}})
+		return row.to(tx, state, detail)
+	})
+	if err != nil || why == "" {
+		return err
+	}
+	if err := j.s.halt(ctx, system, j.m.Pipeline, "the run of "+string(j.digest)+" does not reconcile: "+why); err != nil {
+		return err
+	}
+	return pipeline.Errorf(pipeline.CodeRedriveMismatch, string(j.digest), "%s", why)
+}
+
+// Judge ends a run that waits for evidence, if its evidence is complete by now. Codes: ERR_PERMISSION_DENIED,
+// ERR_MANIFEST_UNKNOWN, ERR_REDRIVE_STATE, ERR_REDRIVE_MISMATCH.
+func (s *Service) Judge(ctx context.Context, who custody.Actor, digest pipeline.Digest) (*Status, error) {
+	o, err := s.open(ctx, who, custody.PermExecute, digest)
+	if err != nil {
+		return nil, s.refused(ctx, who, "judge", string(digest), "", err)
+	}
+	if o.row.State != StateSettling {
+		return nil, pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "it is %s", o.row.State)
+	}
+	t, err := s.target(o.m.Pipeline)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ask(ctx, who, t, o.m, digest); err != nil {
+		return nil, err
+	}
+	j := judge{s: s, t: t, m: o.m, digest: digest}
+	if _, err := j.look(ctx); err != nil {
+		return nil, err
+	}
+	return s.Status(ctx, who, digest)
+}
+
+// askMost is how many questions are asked in one round.
+const askMost = 50
+
+// ask puts the reconcile question for items that the retry lane has settled, if the pipeline has one. An answer that says
+// neither leaves the item as it is.
+func (s *Service) ask(ctx context.Context, who custody.Actor, t *Target, m *Manifest, digest pipeline.Digest) error {
+	if t.Ask == nil {
+		return nil
+	}
+	var ids []pipeline.ID
+	var items map[pipeline.ID]*custody.Item
+	if err := s.db.Read(ctx, func(tx *ledger.Tx) error {
+		ids = nil
+		if err := tx.Each("SELECT item FROM manifest_items WHERE manifest = ? AND tenant = ? AND state = ? ORDER BY n LIMIT ?", []any{digest, m.Tenant, itemForwarded, askMost}, func(scan func(...any) error) error {
+			var id pipeline.ID
+			err := scan(&id)
+			ids = append(ids, id)
+			return err
+		}); err != nil {
+			return err
+		}
+		var err error
+		items, err = s.items.Load(tx, ids)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		it := items[id]
+		if it == nil {
+			continue
+		}
+		result, evidence, err := t.Ask(ctx, it)
+		if err != nil {
+			s.log.Info("a reconcile question has no answer", "item", id, "code", pipeline.CodeOf(err))
+			continue
+		}
+		if err := s.db.Write(ctx, func(tx *ledger.Tx) error {
+			switch result {
+			case pipeline.Applied, pipeline.AlreadyApplied, pipeline.Superseded, pipeline.Corrected:
+				_, err := s.items.Reconciled(tx, who, digest, []pipeline.ID{id}, result, map[string]string{"evidence": evidence})
+				return err
+			case pipeline.FailedOutcome, pipeline.Absent:
+				_, err := s.items.FailRedrive(tx, who, digest, []pipeline.ID{id}, pipeline.CodeRedriveMismatch, map[string]string{"evidence": evidence, "result": string(result)})
+				return err
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eta is how long the rest of a run takes at its rate.
+func eta(c *Counts, r Rate) time.Duration { return r.duration(c.Planned) }
