@@ -205,6 +205,7 @@ const (
 	CodeRedriveThreshold Code = "ERR_REDRIVE_THRESHOLD"
 	CodeRedriveHorizon   Code = "ERR_REDRIVE_HORIZON"
 	CodeRedriveOpenOrder Code = "ERR_REDRIVE_ORDER"
+	CodeRedriveTime      Code = "ERR_REDRIVE_TIMESTAMP"
 	CodeCompensation     Code = "ERR_UNTESTED_COMPENSATION_BLOCKED"
 
 	// general
@@ -701,6 +702,9 @@ var codeTable = []CodeInfo{
 	{CodeRedriveOpenOrder, ClassNone, ActPause, nil, ExitRefused,
 		"an earlier item of the same entity is not settled",
 		"Redrive it first."},
+	{CodeRedriveTime, ClassNone, ActPause, nil, ExitRefused,
+		"the record's own time is more than ten years away: seconds were taken for milliseconds",
+		"Find the producer; resolve the item or have it sent anew."},
 	{CodeCompensation, ClassNone, ActPause, nil, ExitRefused,
 		"automatic compensation is refused",
 		"Compensation needs a reconciliation contract and two people."},
