@@ -177,7 +177,7 @@ func (d *Decoder) Decode(ctx context.Context, s *Scratch, value []byte, headers 
 		return nil, &pipeline.Failure{Code: pipeline.CodeLimitBytes, Params: []pipeline.Param{
 			pipeline.Int("bytes", len(value)), pipeline.Int("limit", d.cfg.Limits.Bytes)}}
 	}
-	p, head, f := d.open(ctx, s, value, headers)
+	p, head, side, f := d.open(ctx, s, value, headers)
 	if f != nil {
 		return nil, f
 	}
@@ -190,7 +190,7 @@ func (d *Decoder) Decode(ctx context.Context, s *Scratch, value []byte, headers 
 		return v, nil
 	case FormatProtobuf:
 		v := s.proto.next()
-		if f := v.bind(s, p, d.cfg, value, head); f != nil {
+		if f := v.bind(s, p, d.cfg, value, head, side); f != nil {
 			return nil, f
 		}
 		return v, nil
@@ -210,46 +210,47 @@ func (d *Decoder) Decode(ctx context.Context, s *Scratch, value []byte, headers 
 	return v, nil
 }
 
-// open finds the program of a value and how long its framing is. p is nil for formats without a schema.
-func (d *Decoder) open(ctx context.Context, s *Scratch, value []byte, headers []pipeline.Header) (p *program, head int, f *pipeline.Failure) {
+// open finds the program of a value and how long its framing is. p is nil for formats without a schema. side is what stands
+// behind the id in a header: message indexes.
+func (d *Decoder) open(ctx context.Context, s *Scratch, value []byte, headers []pipeline.Header) (p *program, head int, side []byte, f *pipeline.Failure) {
 	switch d.cfg.Framing {
 	case FramingNone:
-		return d.fixed, 0, nil
+		return d.fixed, 0, nil, nil
 	case FramingSingle:
 		if len(value) < 10 {
-			return nil, 0, frameFailure("shorter than 10 bytes", len(value))
+			return nil, 0, nil, frameFailure("shorter than 10 bytes", len(value))
 		}
 		if value[0] != 0xc3 || value[1] != 1 {
-			return nil, 0, frameFailure("magic byte", 0)
+			return nil, 0, nil, frameFailure("magic byte", 0)
 		}
 		p, f = d.byFingerprint(binary.LittleEndian.Uint64(value[2:]))
-		return p, 10, f
+		return p, 10, nil, f
 	}
-	var id schemaID
 	if d.cfg.Framing != FramingPrefix && len(headers) > 0 {
 		for i := len(headers) - 1; i >= 0; i-- {
 			if headers[i].Name != d.header {
 				continue
 			}
-			n := 0
-			if id, n, f = parsePrefix(headers[i].Value); f == nil && n != len(headers[i].Value) {
-				f = frameFailure("schema id header", n)
-			}
+			id, n, f := parsePrefix(headers[i].Value)
 			if f != nil {
-				return nil, 0, f
+				return nil, 0, nil, f
+			}
+			if side = headers[i].Value[n:]; len(side) > 0 && d.cfg.Format != FormatProtobuf {
+				return nil, 0, nil, frameFailure("schema id header", n)
 			}
 			p, f = d.program(ctx, s, id)
-			return p, 0, f
+			return p, 0, side, f
 		}
 	}
 	if d.cfg.Framing == FramingHeader {
-		return nil, 0, frameFailure("no schema id header", 0)
+		return nil, 0, nil, frameFailure("no schema id header", 0)
 	}
-	if id, head, f = parsePrefix(value); f != nil {
-		return nil, 0, f
+	id, head, f := parsePrefix(value)
+	if f != nil {
+		return nil, 0, nil, f
 	}
 	p, f = d.program(ctx, s, id)
-	return p, head, f
+	return p, head, nil, f
 }
 
 func (d *Decoder) program(ctx context.Context, s *Scratch, id schemaID) (*program, *pipeline.Failure) {

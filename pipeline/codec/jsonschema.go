@@ -178,4 +178,3 @@ func (s *Schema) tagsAt(path string) []string {
 }
 
 func validUTF8(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
-
