@@ -3,6 +3,7 @@ package expr
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 
 	"github.com/google/cel-go/common/functions"
 	"github.com/google/cel-go/common/operators"
@@ -40,6 +41,16 @@ func (c *call) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 // Eval implements interpreter.Interpretable.
 func (c *call) Eval(a interpreter.Activation) ref.Val { return c.Exec(interpreter.AsFrame(a)) }
 
+// planError says where in the expression the plan could not be made.
+type planError struct {
+	id    int64
+	cause error
+}
+
+func (e *planError) Error() string { return e.cause.Error() }
+
+func (e *planError) Unwrap() error { return e.cause }
+
 // decorate replaces the calls of a plan: numbers become exact (exact.go) and every call is metered.
 func (e *environment) decorate(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	theirs, ok := i.(interpreter.InterpretableCall)
@@ -54,14 +65,14 @@ func (e *environment) decorate(i interpreter.InterpretableV2) (interpreter.Inter
 	case overloads.Matches:
 		apply, err := matching(ours.args)
 		if err != nil {
-			return nil, err
+			return nil, &planError{ours.id, err}
 		}
 		ours.apply = apply
 	default:
 		if ours.apply = exactOperator(name); ours.apply == nil {
 			impl, err := e.implementation(name, theirs.OverloadID())
 			if err != nil {
-				return nil, err
+				return nil, &planError{ours.id, err}
 			}
 			ours.apply = invoke(name, theirs.OverloadID(), impl)
 		}
@@ -79,7 +90,7 @@ func fold(c *call, name string) (interpreter.InterpretableV2, error) {
 	v := c.Eval(interpreter.EmptyActivation())
 	if err, failed := v.(*types.Err); failed {
 		if overloads.IsTypeConversionFunction(name) {
-			return nil, err
+			return nil, &planError{c.id, err}
 		}
 		return c, nil // only when it is reached
 	}
@@ -204,16 +215,20 @@ func newPattern(text string) (*pattern, error) {
 	if len(text) > MaxRegexp {
 		return nil, &EvalError{Kind: EvalCost, text: "the pattern is too long"}
 	}
-	n, err := types.RegexProgramSize(text)
+	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, fmt.Errorf("the pattern is not a regular expression: %w", err)
 	}
-	if n > MaxRegexp {
+	prog, err := syntax.Compile(parsed.Simplify()) // a{4} cannot be compiled as it stands
+	if err != nil {
+		return nil, err
+	}
+	if len(prog.Inst) > MaxRegexp {
 		return nil, &EvalError{Kind: EvalCost, text: "the pattern is too large"}
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
 		return nil, err
 	}
-	return &pattern{re, n}, nil
+	return &pattern{re, len(prog.Inst)}, nil
 }

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -122,7 +124,6 @@ func newEnvironment(vars ...variable) *environment {
 		cel.ParserExpressionSizeLimit(MaxSource),
 		cel.ParserRecursionLimit(MaxDepth),
 		cel.ExpressionNodeLimit(MaxNodes),
-		cel.RegexProgramSizeLimit(MaxRegexp),
 		cel.DefaultUTCTimeZone(true),
 		cel.CrossTypeNumericComparisons(true),
 		cel.EagerlyValidateDeclarations(false),
@@ -201,7 +202,12 @@ func sumOf(v ref.Val) ref.Val {
 }
 
 // compile parses, checks and plans src. The result must be of one of the types want, or dyn.
-func (e *environment) compile(src string, want ...*cel.Type) (*program, error) {
+func (e *environment) compile(src string, want ...*cel.Type) (p *program, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a defect of the compiler must not take the process with it
+			p, err = nil, Problems{{Line: 1, Column: 1, Text: fmt.Sprintf("the expression cannot be compiled: %v", r)}}
+		}
+	}()
 	parsed, issues := e.cel.Parse(src)
 	if problems := e.problems(src, issues); problems != nil {
 		return nil, problems
@@ -218,7 +224,12 @@ func (e *environment) compile(src string, want ...*cel.Type) (*program, error) {
 	}
 	run, err := e.plan(meterMacros(checked.NativeRep()))
 	if err != nil {
-		return nil, Problems{{Line: 1, Column: 1, Text: err.Error()}}
+		at := Problem{Line: 1, Column: 1, Text: err.Error()}
+		if placed, ok := errors.AsType[*planError](err); ok {
+			loc := checked.NativeRep().SourceInfo().GetStartLocation(placed.id)
+			at = Problem{Line: max(loc.Line(), 1), Column: loc.Column() + 1, Text: placed.cause.Error()}
+		}
+		return nil, Problems{at}
 	}
 	return &program{src: src, ast: checked, run: run, paths: newPathSet(), env: e}, nil
 }

@@ -92,6 +92,8 @@ func TestConditionsOverARecord(t *testing.T) {
 		{`view.due.getFullYear() == 2026`, true, false},
 		{`int(view.price) == 1 && string(view.price) == "1.10" && type(view.price) != int`, true, false},
 		{`view.tags[0] == "a"`, true, true},
+		{`"2026-01-02".matches("^[0-9]{4}-[0-9]{2}-[0-9]{2}$") && view.status.matches("^P[A-Z]{3}$")`, true, false},
+		{`!view.status.matches("^" + view.tags[0] + "{3}")`, true, false},
 		{`view.lines.map(l, l.sku) == ["x", "y"]`, true, false},
 	} {
 		t.Run(c.src, func(t *testing.T) {

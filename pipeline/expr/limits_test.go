@@ -89,7 +89,9 @@ func TestWhatIsTooLargeDoesNotCompile(t *testing.T) {
 		"long":          `view.a == "` + strings.Repeat("a", MaxSource) + `"`,
 		"deep":          strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200),
 		"nested lists":  strings.Repeat("[", 200) + strings.Repeat("]", 200) + " == []",
-		"huge pattern":  `view.s.matches("(((a{30}){30}){30})")`,
+		"huge pattern":  `view.s.matches("(a{40}){30}")`,
+		"huger pattern": `view.s.matches("(((a{30}){30}){30})")`,
+		"long pattern":  `view.s.matches("` + strings.Repeat("a", MaxRegexp+1) + `")`,
 		"nested macros": `view.a` + strings.Repeat(`.map(x, [x]`, 70) + strings.Repeat(`)`, 70) + ` == []`,
 	} {
 		t.Run(name, func(t *testing.T) {
