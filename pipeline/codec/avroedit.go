@@ -156,13 +156,22 @@ func (w *avroEdit) closeBlock(at int, old []byte, size int64, end int) {
 
 // leaf asks about one scalar. union is where its branch number stands (-1: no union), null the branch to write for null.
 func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
-	end := w.r.value(n.t, off, 0)
+	var value pipeline.Value
+	var end int
+	if n.t.op == opString { // most of what is asked about
+		k, start := w.r.length(off)
+		end = start + k
+		value = pipeline.Value{Kind: pipeline.KindString, Bytes: w.src[start:end:end]}
+	} else {
+		end = w.r.value(n.t, off, 0)
+		value = w.s.value(w.src, n.t, off)
+	}
 	path := n.path
 	if n.star {
 		path = unsafe.String(unsafe.SliceData(w.s.path), len(w.s.path))
 	}
-	edit := w.e.Edit(n.rule, pipeline.Leaf{Path: path, Name: n.name, Value: w.s.value(w.src, n.t, off)})
-	w.r.free(w.src)
+	edit := w.e.Edit(n.rule, pipeline.Leaf{Path: path, Name: n.name, Value: value})
+	w.r.data = w.src
 	switch edit.Kind {
 	case pipeline.Keep:
 		return end

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/binary"
 	"math"
 	"math/big"
 	"math/bits"
@@ -224,11 +225,15 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 		}
 		switch o {
 		case opLong:
-			if off < len(data) && data[off] < 0x80 {
+			at := off
+			for off < len(data) && data[off] >= 0x80 {
+				off++
+			}
+			if off-at < 9 && off < len(data) {
 				off++
 				continue
 			}
-			if _, off = r.varintSlow(off); off < 0 {
+			if _, off = r.varintSlow(at); off < 0 { // ten bytes, or cut
 				return -1
 			}
 		case opString:
@@ -521,15 +526,18 @@ func bigNumber(b []byte) *big.Int {
 
 // ascii is a quick answer for what most strings are.
 func ascii(b []byte) bool {
-	for len(b) >= 8 {
-		if (uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)&0x8080808080808080 != 0 {
+	const high = 0x8080808080808080
+	if len(b) < 8 {
+		var or byte
+		for _, c := range b {
+			or |= c
+		}
+		return or < 0x80
+	}
+	for i := 8; i < len(b); i += 8 {
+		if binary.LittleEndian.Uint64(b[i-8:])&high != 0 {
 			return false
 		}
-		b = b[8:]
 	}
-	var or byte
-	for _, c := range b {
-		or |= c
-	}
-	return or < 0x80
+	return binary.LittleEndian.Uint64(b[len(b)-8:])&high == 0
 }

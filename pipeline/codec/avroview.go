@@ -26,6 +26,7 @@ type route struct {
 	at   int // index of the place; -1 is the start of the value
 	used int // segments that lead there
 	none bool
+	leaf bool // it leads to the value itself, with no union on the way
 }
 
 // maxRoutes bounds how many paths a program remembers; more are found without.
@@ -137,7 +138,7 @@ func asError(f *pipeline.Failure) error {
 }
 
 // routeOf finds or learns how far p leads.
-func (v *avroView) routeOf(p *pipeline.Path) route {
+func (v *avroView) routeOf(p *pipeline.Path) *route {
 	var known []route
 	list := &v.p.paths
 	if ptr := list.Load(); ptr != nil {
@@ -145,7 +146,7 @@ func (v *avroView) routeOf(p *pipeline.Path) route {
 	}
 	for i := range known {
 		if known[i].path == p {
-			return known[i]
+			return &known[i]
 		}
 	}
 	r := route{path: p, t: v.root, at: -1}
@@ -163,11 +164,12 @@ func (v *avroView) routeOf(p *pipeline.Path) route {
 			break
 		}
 	}
+	r.leaf = !r.none && r.at >= 0 && r.used == len(p.Segs) && !isUnion(r.t)
 	if len(known) < maxRoutes {
 		grown := append(known[:len(known):len(known)], r)
 		list.Store(&grown) // a racing learner may lose its entry: it is learnt again
 	}
-	return r
+	return &r
 }
 
 // find walks to p: unions are transparent, an array member is its index, a map member its key.
@@ -323,6 +325,9 @@ func (r *run) count(t *typ, off int) (total int64) {
 
 // Get finds a value. False: no such member, or null on the way.
 func (v *avroView) Get(p *pipeline.Path) (pipeline.Value, bool) {
+	if r := v.routeOf(p); r.leaf && r.at < len(v.offs) { // most paths: its place was noted
+		return v.s.value(v.data, r.t, int(v.offs[r.at])), true
+	}
 	t, off, ok := v.find(p)
 	if !ok {
 		return pipeline.Value{}, false
