@@ -175,47 +175,15 @@ func (j *judge) passed(ctx context.Context) (bool, error) {
 		j.ends = ends
 	}
 	for cluster, ends := range j.ends {
-		var taken map[pipeline.TP]int64
-		if err := j.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
-			taken, err = tx.Intakes(cluster)
-			return err
-		}); err != nil {
+		log, err := j.s.logOf(cluster)
+		if err != nil {
 			return false, err
 		}
-		for tp, end := range ends {
-			if taken[tp] >= end {
-				continue
-			}
-			if some, err := j.anything(ctx, cluster, tp, taken[tp], end); err != nil || some {
-				return false, err
-			}
+		if ok, err := j.s.items.Passed(ctx, cluster, log, ends); err != nil || !ok {
+			return false, err
 		}
 	}
 	return true, nil
-}
-
-// anything tells whether a record stands between two offsets: transaction markers take offsets that no reader ever sees.
-func (j *judge) anything(ctx context.Context, cluster string, tp pipeline.TP, from, to int64) (bool, error) {
-	if to-from > 1000 {
-		return true, nil // the custodian is far behind
-	}
-	log, err := j.s.logOf(cluster)
-	if err != nil {
-		return false, err
-	}
-	found := false
-	err = log.Read(ctx, tp, func(yield func(int64) bool) {
-		for off := from; off < to; off++ {
-			if !yield(off) {
-				return
-			}
-		}
-	}, func(b *pipeline.Batch) error {
-		defer b.Release()
-		found = found || len(b.Recs) > 0
-		return nil
-	})
-	return found, err
 }
 
 // verdict ends a run whose evidence is complete. A mismatch halts redrives of the pipeline.

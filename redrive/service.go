@@ -14,14 +14,14 @@ import (
 	"reprieve.dev/transforms"
 )
 
-// Topic is a topic on a cluster.
+// Topic is a topic on a cluster, by the id that the ledger knows it by.
 type Topic struct{ Cluster, Topic string }
 
 // Target is what redrive has to know of one pipeline; the worker makes it from the pipeline's file.
 type Target struct {
 	Pipeline    string
 	Group       string   // its consumer group
-	Cluster     string   // of source and retry topic
+	Cluster     string   // of source and retry topic: the id that the ledger knows it by
 	Sources     []string // its primary topics
 	Outputs     []string // topics and services that its route writes to: never a destination
 	Destination string   // its retry topic
