@@ -47,18 +47,20 @@ func (s *Source) Validate(n Node) Problems {
 	if len(s.Topics) == 0 {
 		ps = append(ps, n.Problem("topics", CodeMissing, "no topic is named", "for example topics: [billing.invoices.v1]"))
 	}
+	read := make(map[string]bool, len(s.Topics))
 	for i, topic := range s.Topics {
 		path := joinIndex("topics", i)
 		ps = append(ps, checkTopic(n, path, topic)...)
-		if slices.Index(s.Topics, topic) < i {
+		if read[topic] {
 			ps = append(ps, n.Problem(path, CodeValue, "the topic stands twice", "remove one of them"))
 		}
+		read[topic] = true
 	}
 	if s.Group == "" && n.Key("group").Exists() {
 		ps = append(ps, n.Problem("group", CodeMissing, "the consumer group has no name", "it is the consumer's name in custody"))
 	}
 	for _, topic := range sortedKeys(s.Tenant.Allow) {
-		if slices.Contains(s.Topics, topic) {
+		if read[topic] {
 			continue
 		}
 		suggestion := "name topics of source.topics"

@@ -29,13 +29,12 @@ func (w *Worker) Validate(n Node) Problems {
 	if host, port, err := net.SplitHostPort(w.HTTP.Address); err != nil || port == "" || strings.ContainsAny(host, "/ ") {
 		ps = append(ps, n.Problem("http.address", CodeValue, "it is not a host and a port", "for example 127.0.0.1:8080"))
 	}
+	keys := map[string]bool{}
 	for i, a := range w.Approvers {
-		for j := range i {
-			if w.Approvers[j].Public == a.Public {
-				ps = append(ps, n.Problem(joinIndex("approvers", i)+".public", CodeUnsafe, "two approvers have the same key: one person could approve twice", "each person signs with a key of their own"))
-				break
-			}
+		if keys[a.Public] {
+			ps = append(ps, n.Problem(joinIndex("approvers", i)+".public", CodeUnsafe, "two approvers have the same key: one person could approve twice", "each person signs with a key of their own"))
 		}
+		keys[a.Public] = a.Public != ""
 	}
 	return ps
 }
@@ -58,13 +57,13 @@ func (r *Registry) Validate(n Node) Problems {
 // Validate checks ids and secrets.
 func (k *Keys) Validate(n Node) Problems {
 	var ps Problems
-	ids := []string{}
+	ids := map[string]bool{}
 	for i, key := range k.HMAC {
 		path := joinIndex("hmac", i)
-		if slices.Contains(ids, key.ID) {
+		if ids[key.ID] {
 			ps = append(ps, n.Problem(path+".id", CodeValue, "two keys have this id", "a new key has a new id"))
 		}
-		ids = append(ids, key.ID)
+		ids[key.ID] = key.ID != ""
 		ps = append(ps, checkSecret(n, path, key.ID, key.Secret)...)
 		if key.From != "" && !isDate(key.From) {
 			ps = append(ps, n.Problem(path+".from", CodeValue, "it is not a time", "for example 2026-09-15 or 2026-09-15T10:00:00Z"))

@@ -40,7 +40,7 @@ func (n Node) Decode(into any) Problems {
 	found := d.problems
 	for _, c := range d.checks {
 		for _, p := range c.validator.Validate(c.node) {
-			if !covered(d.problems, p.Path) && !n.unjudged(p.Path) {
+			if len(found) < maxProblems && !covered(d.problems, p.Path) && !n.unjudged(p.Path) {
 				found = append(found, p)
 			}
 		}

@@ -100,6 +100,30 @@ func TestDecodeRefusesNumbersOutOfRange(t *testing.T) {
 	}
 }
 
+func TestDefaultsDoNotReplaceWhatIsSaid(t *testing.T) {
+	type settings struct {
+		N    int      `yaml:"n" default:"5"`
+		On   *bool    `yaml:"on" default:"true"`
+		List []string `yaml:"list" default:"a,b"`
+		Wait Duration `yaml:"wait" default:"1s"`
+		Text string   `yaml:"text" default:"x"`
+	}
+	var got settings
+	if ps := parse(t, "n: 0\non: false\nlist: []\nwait: 0s\ntext: ''").Decode(&got); len(ps) != 0 {
+		t.Fatal(ps)
+	}
+	if got.N != 0 || got.On == nil || *got.On || len(got.List) != 0 || got.Wait != 0 || got.Text != "" {
+		t.Errorf("said: %+v", got)
+	}
+	got = settings{}
+	if ps := parse(t, "on:\nlist:").Decode(&got); len(ps) != 0 {
+		t.Fatal(ps)
+	}
+	if got.N != 5 || got.On == nil || !*got.On || len(got.List) != 2 || got.Wait != Duration(time.Second) || got.Text != "x" {
+		t.Errorf("not said: %+v", got)
+	}
+}
+
 func TestDecodeFindsTheSameTwice(t *testing.T) {
 	doc, ps := Parse("f.yaml", read(t, "types.bad.yaml"), Options{})
 	if len(ps) != 0 {

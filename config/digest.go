@@ -112,6 +112,16 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
+// textNode is a text that reads as the same text. The block form that people like is kept for texts that it cannot change.
+func textNode(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	if n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' })) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}
+
 func dumpNode(v *value, key string) *yaml.Node {
 	n := &yaml.Node{}
 	switch v.kind {
@@ -126,9 +136,7 @@ func dumpNode(v *value, key string) *yaml.Node {
 		n.Kind = yaml.MappingNode
 		for i := range v.entries {
 			e := &v.entries[i]
-			name := &yaml.Node{}
-			name.SetString(e.key)
-			n.Content = append(n.Content, name, dumpNode(e.value, e.key))
+			n.Content = append(n.Content, textNode(e.key), dumpNode(e.value, e.key))
 		}
 	default:
 		switch {
@@ -137,7 +145,7 @@ func dumpNode(v *value, key string) *yaml.Node {
 		case v.scalar != scalarText:
 			n.Kind, n.Value = yaml.ScalarNode, v.text
 		default:
-			n.SetString(v.text)
+			return textNode(v.text)
 		}
 	}
 	return n

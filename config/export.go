@@ -47,7 +47,7 @@ func jsonNode(dec *json.Decoder) (*yaml.Node, error) {
 	case json.Number:
 		n.Value = v.String()
 	case string:
-		n.SetString(v)
+		return textNode(v), nil
 	case json.Delim:
 		n.Kind = yaml.SequenceNode
 		if v == '{' {

@@ -64,7 +64,7 @@ func FuzzParse(f *testing.F) {
 
 // TestHostileFilesAreBounded holds INV-CONFIG-BOUND for shapes that cost readers of YAML dearly.
 func TestHostileFilesAreBounded(t *testing.T) {
-	const size = 1 << 20
+	const size = maxFileBytes
 	fill := func(head, unit, tail string) string {
 		return head + strings.Repeat(unit, (size-len(head)-len(tail))/len(unit)) + tail
 	}
@@ -74,8 +74,18 @@ func TestHostileFilesAreBounded(t *testing.T) {
 		keys.WriteString(Duration(i).String())
 		keys.WriteString(": 1\n")
 	}
+	list := func(unit string) string { // distinct items
+		var b strings.Builder
+		for i := 0; b.Len() < size/2; i++ {
+			b.WriteString(strings.ReplaceAll(unit, "%", Duration(i).String()))
+		}
+		return b.String()
+	}
 	for name, text := range map[string]string{
-		"open brackets": fill("", "[", ""), "open braces": fill("", "{", ""), "brackets": fill("a: ", "[", "")[:50000] + strings.Repeat("]", 49997), "many items": fill("[", "1,", "1]"),
+		"distinct topics": "source: {group: a, topics: [" + list("t%,") + "]}", "distinct stages": "stages: [" + list("{decode: , name: s%},") + "]",
+		"distinct tenants": "source: {topics: [" + list("t%,")[:100000] + "x], tenant: {from: topic, allow: {" + list("x%: [a],")[:150000] + "z: [a]}}}",
+		"distinct routes":  "source: {topics: [" + list("t%,")[:150000] + "x]}\nstages: [{route: {rules: [" + list("{topic: t%},")[:200000] + "}]}}]",
+		"open brackets":    fill("", "[", ""), "open braces": fill("", "{", ""), "brackets": fill("a: ", "[", "")[:50000] + strings.Repeat("]", 49997), "many items": fill("[", "1,", "1]"),
 		"many lines": fill("", "- a\n", ""), "many keys": keys.String(), "nested lines": nested(400), "comments": fill("", "#\n", "a: b\n"), "blank lines": fill("", "\n", "a: b\n"),
 		"one long text": fill("a: ", "x", ""), "one long key": fill("", "k", ": 1"), "question marks": fill("", "? ", ""), "colons": fill("", ": ", ""), "dashes": fill("", "- ", ""),
 		"quotes": fill("a: ", "'", ""), "anchors": fill("", "- &a b\n", ""), "aliases": fill("a: &a b\nl: [", "*a,", "]"), "documents": fill("", "---\n", ""), "tags": fill("", "- !t b\n", ""),

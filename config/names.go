@@ -34,6 +34,9 @@ func (d *decoder) unknown(e *entry, path string, known []string) {
 
 // nearest is the known name that a slip of the finger away from name, or "".
 func nearest(name string, known []string) string {
+	if len(known) > maxProblems || len(name) > 100 {
+		return "" // a suggestion is not worth the time
+	}
 	best, least := "", 1+max(1, len(name)/3)
 	folded := fold(name)
 	for _, k := range known {

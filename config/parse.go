@@ -15,7 +15,7 @@ import (
 
 // What one file may cost (INV-CONFIG-BOUND).
 const (
-	maxFileBytes = 1 << 20
+	maxFileBytes = 512 << 10
 	maxDepth     = 100
 	maxValues    = 100_000
 	maxAliased   = 10_000 // values that aliases and merge keys may add
@@ -24,13 +24,13 @@ const (
 
 // Parse reads one YAML document: aliases and merge keys resolved within bounds, variables substituted in values, positions
 // kept. It reports every problem that it can see, in file order. The document is nil only when there is no tree to speak of;
-// with problems and a document, Decode finds the rest, so that a person sees all at once. Cost: at most about 1 s and 64 MiB
-// for any input; files above 1 MiB are refused. Codes: ERR_CONFIG_SYNTAX, _DOCUMENT, _ALIAS, _DUPLICATE_KEY, _VARIABLE,
+// with problems and a document, Decode finds the rest, so that a person sees all at once. Cost: at most about 1 s and 128 MiB
+// for any input; files above 512 KiB are refused. Codes: ERR_CONFIG_SYNTAX, _DOCUMENT, _ALIAS, _DUPLICATE_KEY, _VARIABLE,
 // _VALUE (leading zero), _TYPE (tags), _MISSING (empty).
 func Parse(file string, data []byte, opt Options) (*Doc, Problems) {
 	p := &parser{file: file, opt: opt}
 	if len(data) > maxFileBytes {
-		return nil, Problems{{File: file, Code: CodeSyntax, Text: "the file is larger than 1 MiB"}}
+		return nil, Problems{{File: file, Code: CodeSyntax, Text: "the file is larger than 512 KiB", Suggestion: "split it"}}
 	}
 	if at := invalidUTF8(data); at >= 0 {
 		line := 1 + bytes.Count(data[:at], []byte{'\n'})
@@ -95,6 +95,7 @@ type parser struct {
 	inAlias  int
 	outer    *yaml.Node // the alias in the file itself whose expansion is under way, and its path
 	outerAt  string
+	expanded int
 	stopped  bool
 }
 
@@ -319,6 +320,9 @@ func (p *parser) scalar(n *yaml.Node, v *value) {
 		return
 	}
 	x, fail := expand(v.text, p.opt)
+	if p.expanded += len(x.text); fail == nil && p.expanded > maxExpanded {
+		p.stop(n, CodeVariable, "the values of variables are larger than 4 MiB", "large values do not belong in this file")
+	}
 	if fail != nil {
 		v.broken = true
 		p.problem(n, CodeVariable, fail.text, fail.suggestion)

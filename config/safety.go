@@ -16,13 +16,12 @@ func (p *Pipeline) Validate(n Node) Problems {
 	if len(p.Stages) == 0 && n.Key("stages").Exists() {
 		ps = append(ps, n.Problem("stages", CodeMissing, "no stage is named", "at least decode and route are needed"))
 	}
-	for i := range p.Stages {
-		for j := range i {
-			if p.Stages[j].Name == p.Stages[i].Name && p.Stages[i].Name != "" {
-				ps = append(ps, p.Stages[i].Place.Problem("", CodeValue, fmt.Sprintf("two stages are called %s", p.Stages[i].Name), "give one of them a name: of its own"))
-				break
-			}
+	names := map[string]bool{}
+	for _, s := range p.Stages {
+		if names[s.Name] {
+			ps = append(ps, s.Place.Problem("", CodeValue, "two stages are called "+s.Name, "give one of them a name: of its own"))
 		}
+		names[s.Name] = s.Name != ""
 	}
 	ps = append(ps, p.checkTopics(n)...)
 	ps = append(ps, p.checkRedaction()...)
@@ -39,7 +38,11 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 	if len(p.Source.Topics) > 0 {
 		first = p.Source.Topics[0]
 	}
-	isSource := func(topic string) bool { return topic != "" && slices.Contains(p.Source.Topics, topic) }
+	read := make(map[string]bool, len(p.Source.Topics))
+	for _, topic := range p.Source.Topics {
+		read[topic] = topic != ""
+	}
+	isSource := func(topic string) bool { return read[topic] }
 	sameCluster := p.Quarantine.Cluster == "" || p.Quarantine.Cluster == p.Source.Cluster
 	retry := p.Retry.Topic
 	if retry == "" && len(p.Source.Topics) == 1 {
@@ -121,19 +124,24 @@ func (p *Pipeline) checkRedaction() Problems {
 			continue
 		}
 		for _, f := range s.Settings.Key("fields").Items() {
-			path, ok := f.Key("path").Text()
-			if !ok {
-				continue
-			}
+			path, byPath := f.Key("path").Text()
+			name, byName := f.Key("name").Text()
 			for _, id := range protected {
-				if id[1] == "" || !overlaps(path, id[1]) {
+				at := "path"
+				switch {
+				case id[1] == "" || id[1][0] != '/':
+					continue
+				case byPath && overlaps(strings.Split(path, "/"), strings.Split(id[1], "/")):
+				case byName && hasMember(id[1], name):
+					at = "name"
+				default:
 					continue
 				}
 				where := "source.identity." + id[0]
 				if id[0] == "tenant" {
 					where = "source.tenant"
 				}
-				ps = append(ps, f.Problem("path", CodeUnsafe,
+				ps = append(ps, f.Problem(at, CodeUnsafe,
 					fmt.Sprintf("the field is %s: redacted, the record could not be told from others", where),
 					"redact another field, or identify by one that holds no personal data"))
 				break
@@ -143,15 +151,27 @@ func (p *Pipeline) checkRedaction() Problems {
 	return ps
 }
 
-// overlaps tells whether one JSON pointer is, or holds, the other; "*" is any member.
-func overlaps(a, b string) bool {
-	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
-	for i := range min(len(as), len(bs)) {
-		if as[i] != bs[i] && as[i] != "*" && bs[i] != "*" {
-			return false
+// overlaps tells whether a redacted place is, or holds, an identifying one; "*" is any member, "**" any number of them.
+func overlaps(redacted, id []string) bool {
+	switch {
+	case len(redacted) == 0:
+		return true
+	case redacted[0] == "**":
+		for i := range len(id) + 1 {
+			if overlaps(redacted[1:], id[i:]) {
+				return true
+			}
 		}
+		return false
+	case len(id) == 0:
+		return false
 	}
-	return true
+	return (redacted[0] == id[0] || redacted[0] == "*") && overlaps(redacted[1:], id[1:])
+}
+
+// hasMember tells whether a member of that name stands on a JSON pointer; case, '_' and '-' do not matter.
+func hasMember(pointer, name string) bool {
+	return slices.ContainsFunc(strings.Split(pointer, "/"), func(seg string) bool { return seg != "" && fold(seg) == fold(name) })
 }
 
 // TogetherOptions are what CheckTogether takes for granted.

@@ -73,7 +73,9 @@ func (d *decoder) structure(v *value, rv reflect.Value, path string) {
 				continue
 			}
 			d.decode(e.value, fv, join(path, f.name), f)
-			d.fill(fv, f)
+			if e.value.kind == kindNull { // "attempts: 0" is said; "limits:" with nothing behind it is not
+				d.fill(fv, f)
+			}
 			continue
 		}
 		if f.required && fv.IsZero() && !f.hasDef {

@@ -170,17 +170,19 @@ func (v *value) find(path string) (at *value, line, column int, ok bool) {
 				}
 			}
 		}
-		for i := range v.entries {
-			e := &v.entries[i]
-			after, fits := strings.CutPrefix(rest, e.key)
-			if !fits || after != "" && after[0] != '.' && after[0] != '[' {
+		for end := 1; end <= len(rest); end++ {
+			if end < len(rest) && rest[end] != '.' && rest[end] != '[' {
+				continue
+			}
+			e := v.get(rest[:end])
+			if e == nil {
 				continue
 			}
 			line, column := e.value.line, e.value.column
 			if e.value.kind != kindText { // of a section the key is what a reader looks for
 				line, column = e.line, e.column
 			}
-			if walk(e.value, strings.TrimPrefix(after, "."), line, column, deep+len(e.key)+1) {
+			if walk(e.value, strings.TrimPrefix(rest[end:], "."), line, column, deep+end) {
 				return true
 			}
 		}

@@ -11,7 +11,10 @@ type Options struct {
 	ReadFile func(path string) ([]byte, error) // ${file:PATH}
 }
 
-const maxVariableFile = 1 << 20
+const (
+	maxVariableFile = 1 << 20
+	maxExpanded     = 4 << 20 // of one file, all variables together
+)
 
 // expansion is a scalar after its variables.
 type expansion struct {
@@ -57,7 +60,9 @@ func expand(s string, opt Options) (expansion, *variableError) {
 		if err != nil {
 			return out, err
 		}
-		b.WriteString(text)
+		if b.WriteString(text); b.Len() > maxExpanded {
+			return out, &variableError{"the values of variables are larger than 4 MiB", "large values do not belong in this file"}
+		}
 		out.variable = true
 		out.fromFile = out.fromFile || fromFile
 		s = s[at+end+1:]
