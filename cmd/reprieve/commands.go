@@ -10,7 +10,7 @@ import (
 func (a *app) commands() []*cobra.Command {
 	return slices.Concat(
 		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.schemaCmd()),
-		group("custody", a.quarantineCmd()),
+		group("custody", a.quarantineCmd(), a.redriveCmd(), a.transformCmd()),
 		group("other", a.explainCmd(), a.versionCmd()),
 	)
 }

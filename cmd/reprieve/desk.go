@@ -24,6 +24,7 @@ type desk struct {
 	items  *custody.Items
 	who    custody.Actor
 	signer *seal.Signer // nil without a credential file
+	url    string       // of the ledger
 	logs   map[string]*kafka.Log
 	close  []func()
 }
@@ -68,6 +69,7 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 	if err != nil {
 		return nil, err
 	}
+	d.url = url
 	if d.db, err = ledger.Open(ctx, url, ledger.Options{Clock: a.clock, Log: a.log()}); err != nil {
 		return nil, err
 	}
@@ -100,6 +102,9 @@ func (d *desk) source(cluster string) (pipeline.Log, bool) {
 	}
 	return nil, false
 }
+
+// ledgerURL is where the ledger is.
+func (d *desk) ledgerURL() string { return d.url }
 
 // Close frees what the desk holds.
 func (d *desk) Close() {

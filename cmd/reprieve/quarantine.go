@@ -48,6 +48,7 @@ func (a *app) quarantineCmd() *cobra.Command {
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Triage(ctx, d.who, t, f.ticket)
 			}),
+		a.repairCmd(),
 		a.changeCmd("assign", "Give items to an owner", "assigned", "owner", "",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Assign(ctx, d.who, t, f.owner)

@@ -61,6 +61,19 @@ func decodeKind() pipeline.Kind {
 	}
 }
 
+// Decoder builds the decoder of the settings; the registry is nil without one. lookup opens registries by name.
+func (s *DecodeSettings) Decoder(lookup func(name string) (codec.Registry, error)) (*codec.Decoder, codec.Registry, error) {
+	var reg codec.Registry
+	if s.Registry != "" {
+		var err error
+		if reg, err = lookup(s.Registry); err != nil {
+			return nil, nil, err
+		}
+	}
+	dec, err := codec.NewDecoder(s.codec(), reg)
+	return dec, reg, err
+}
+
 type decode struct {
 	name string
 	dec  *codec.Decoder
@@ -69,14 +82,7 @@ type decode struct {
 
 func buildDecode(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close, error) {
 	s := settings.(*DecodeSettings)
-	var reg codec.Registry
-	if s.Registry != "" {
-		var err error
-		if reg, err = resource[codec.Registry](env, ResourceRegistry, s.Registry); err != nil {
-			return nil, nil, err
-		}
-	}
-	dec, err := codec.NewDecoder(s.codec(), reg)
+	dec, _, err := s.Decoder(func(name string) (codec.Registry, error) { return resource[codec.Registry](env, ResourceRegistry, name) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,520 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/redrive"
+	"reprieve.dev/worker"
+)
+
+func (a *app) redriveCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "redrive", Short: "Send repaired or triaged items again, as a controlled deployment",
+		Long: "A redrive freezes items into a manifest, is dry-run, approved by another person, sends a few first, and goes on at a bounded\n" +
+			"rate until what became of every item is known. Elsewhere it is called resubmit, replay, reprocess or shovel.\n\n" +
+			"  plan -> dry-run -> approve -> run -> status\n  halt stops all redrives at once; lift ends that; resume goes on after a killed run",
+	}
+	c.AddCommand(a.planCmd(), a.dryRunCmd(), a.approveCmd(), a.denyCmd(), a.revokeCmd(), a.redriveRunCmd(), a.statusCmd(), a.redriveListCmd(),
+		a.haltCmd(), a.liftCmd(), a.resumeCmd(), a.stopCmd())
+	return c
+}
+
+// verb makes a redrive verb over one manifest: its digest, or enough of its beginning to be unique.
+func (a *app) verb(use, short string, board bool, flags func(*cobra.Command), do func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error) *cobra.Command {
+	var o opening
+	c := &cobra.Command{
+		Use: use + " MANIFEST", Short: short, Args: exactly(1, "the digest of one manifest, or its beginning"),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, rd, err := a.openRedrive(c.Context(), o, board)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			digest, err := findManifest(c.Context(), d, rd, args[0])
+			if err != nil {
+				return err
+			}
+			return do(c.Context(), d, rd, digest)
+		},
+	}
+	o.flags(c, a)
+	if flags != nil {
+		flags(c)
+	}
+	return c
+}
+
+func findManifest(ctx context.Context, d *desk, rd *worker.Desk, text string) (pipeline.Digest, error) {
+	if !strings.HasPrefix(text, "sha256:") {
+		text = "sha256:" + text
+	}
+	if len(text) == 7+64 {
+		return pipeline.Digest(text), nil
+	}
+	all, err := rd.Service.List(ctx, d.who, "", 1000)
+	if err != nil {
+		return "", err
+	}
+	var found []pipeline.Digest
+	for _, s := range all {
+		if strings.HasPrefix(string(s.Digest), text) {
+			found = append(found, s.Digest)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", pipeline.Errorf(pipeline.CodeManifestUnknown, text, "there is no such manifest")
+	}
+	return "", pipeline.Errorf(pipeline.CodeUsage, text, "%d manifests begin so", len(found)).With("give more of the digest")
+}
+
+func (a *app) planCmd() *cobra.Command {
+	var o opening
+	var t targeting
+	var req redrive.PlanRequest
+	var rate string
+	c := &cobra.Command{
+		Use: "plan (SELECTION | --snapshot ID)", Short: "Freeze a selection into a manifest; nothing is sent",
+		Example: "  reprieve redrive plan 'fingerprint=f1... state=REPAIRED' --ticket OPS-1 --yes",
+		RunE: func(c *cobra.Command, args []string) error {
+			d, rd, err := a.openRedrive(c.Context(), o, false)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if req.Pipeline, err = pipelineOf(d.plan, req.Pipeline); err != nil {
+				return err
+			}
+			if rate != "" {
+				if req.Rate, err = redrive.ParseRate(rate); err != nil {
+					return err
+				}
+			}
+			if ids, ok := itemIDs(args); ok && len(ids) > 0 {
+				args = []string{"id=" + strings.Join(args, "|")}
+				t.yes = true // the ids were given one by one
+			}
+			target, err := a.target(c.Context(), d, &t, args)
+			if err != nil {
+				return err
+			}
+			req.Snapshot, req.Count, req.Digest = target.Snapshot, target.Count, string(target.Digest)
+			p, err := rd.Service.Plan(c.Context(), d.who, req)
+			if err != nil {
+				a.printExcluded(p)
+				return err
+			}
+			return a.print(p, func(t *table) {
+				m := p.Manifest
+				t.pair("manifest", p.Digest)
+				t.pair("items", fmt.Sprintf("%d of %d selected", m.Selection.Count, m.Selection.Selected))
+				t.pair("to", m.Destination)
+				t.pair("rate", m.Pace.Rate)
+				t.pair("canary", m.Canary.N)
+				t.pair("tenant", m.Tenant)
+				t.pair("asked for by", m.Requester)
+				for _, why := range slices.Sorted(maps.Keys(m.Selection.Excluded)) {
+					t.pair("left out: "+why, m.Selection.Excluded[why])
+				}
+				t.line("\nnext: reprieve redrive dry-run %s", string(p.Digest)[7:19])
+			})
+		},
+	}
+	o.flags(c, a)
+	t.flags(c)
+	c.Flags().StringVar(&req.Pipeline, "pipeline", "", "pipeline of the items, if there are several")
+	c.Flags().StringVar(&req.Ticket, "ticket", "", "the ticket that asks for it")
+	c.Flags().StringVar(&rate, "rate", "", "most sends a second, for example 50/s; at most what pipeline and platform allow")
+	c.Flags().IntVar(&req.Canary, "canary", 0, "most items to send first; as few as cover partitions and causes if not said")
+	c.Flags().StringVar(&req.Destination, "destination", "", "topic to enter by; only the pipeline's retry topic is allowed")
+	c.Flags().StringVar(&req.Unconfirmed, "unconfirmed", "", "accepted: take items of which it is not known whether the source moved on")
+	c.Flags().StringVar(&req.Horizon, "horizon", "", "accepted: take items past the deduplication horizon")
+	return c
+}
+
+// printExcluded says why a plan has nothing to send.
+func (a *app) printExcluded(p *redrive.Planned) {
+	if p == nil || a.format != "table" {
+		return
+	}
+	for i, e := range p.Excluded {
+		if i == 20 {
+			writeLine(a.err, "  ... and %d more", len(p.Excluded)-20)
+			break
+		}
+		writeLine(a.err, "  %s  %s  %s", e.Item, e.State, e.Reason)
+	}
+}
+
+func (a *app) dryRunCmd() *cobra.Command {
+	return a.verb("dry-run", "Do everything but send, and report it", false, nil, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+		r, err := rd.Service.DryRun(ctx, d.who, digest)
+		if err != nil {
+			return err
+		}
+		return a.print(r, func(t *table) {
+			t.pair("manifest", r.Manifest)
+			t.pair("would send", fmt.Sprintf("%d of %d items (%d as repaired), %d bytes", r.WouldSend, r.Items, r.Repaired, r.Bytes))
+			t.pair("to", r.Destination)
+			for _, p := range slices.Sorted(maps.Keys(r.Partitions)) {
+				t.pair("  partition "+p, r.Partitions[p])
+			}
+			t.pair("takes", r.Duration+" at "+r.Rate)
+			t.pair("canary", len(r.Canary))
+			for _, s := range slices.Sorted(maps.Keys(r.Schemas)) {
+				t.pair("reads as "+s, r.Schemas[s])
+			}
+			for _, code := range slices.Sorted(maps.Keys(r.Undecoded)) {
+				t.pair("would fail again: "+code, r.Undecoded[code])
+			}
+			for _, code := range slices.Sorted(maps.Keys(r.CannotGo)) {
+				t.pair("cannot go: "+code, r.CannotGo[code].Count)
+			}
+			for _, why := range slices.Sorted(maps.Keys(r.Excluded)) {
+				t.pair("left out: "+why, r.Excluded[why])
+			}
+			t.pair("newly matching, not in it", r.Since)
+			for _, n := range r.Notes {
+				t.line("note: %s", harmless(n))
+			}
+			t.line("\nnext: another person approves: reprieve redrive approve %s --credential THEIR-KEY", string(r.Manifest)[7:19])
+		})
+	})
+}
+
+func (a *app) approveCmd() *cobra.Command {
+	var role, rate string
+	var valid time.Duration
+	flags := func(c *cobra.Command) {
+		c.Flags().StringVar(&role, "role", "approver", "the role you approve in")
+		c.Flags().StringVar(&rate, "rate", "", "most sends a second that you approve; the manifest's if not said")
+		c.Flags().DurationVar(&valid, "valid", 4*time.Hour, "how long the approval holds")
+	}
+	return a.verb("approve", "Sign a manifest with your own key; never your own redrive", false, flags, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+		if d.signer == nil {
+			return pipeline.Errorf(pipeline.CodeApprovalInvalid, "", "an approval is a signature: it needs your key").
+				With("--credential FILE, of a key that is registered under approvers with the role " + role)
+		}
+		m, _, err := rd.Service.Read(ctx, d.who, digest)
+		if err != nil {
+			return err
+		}
+		if rate == "" {
+			rate = m.Pace.Rate
+		}
+		r, err := redrive.ParseRate(rate)
+		if err != nil {
+			return err
+		}
+		ap := redrive.Sign(d.signer, digest, role, r, a.clock().Add(valid))
+		if err := rd.Service.Approve(ctx, d.who, ap); err != nil {
+			return err
+		}
+		if strings.HasPrefix(d.ledgerURL(), "sqlite:") {
+			a.log().Info("over a SQLite file on this machine, dual control only demonstrates: whoever can write the file can change it")
+		}
+		return a.print(ap, func(t *table) {
+			t.line("approved by %s until %s, at most %s", ap.Subject, ap.Expires, ap.Rate)
+			t.line("next: reprieve redrive run %s", string(digest)[7:19])
+		})
+	})
+}
+
+func (a *app) denyCmd() *cobra.Command {
+	var reason string
+	return a.verb("deny", "Refuse a manifest for good, with a reason", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
+		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+			if err := rd.Service.Deny(ctx, d.who, digest, reason); err != nil {
+				return err
+			}
+			return a.printStatus(ctx, d, rd, digest)
+		})
+}
+
+func (a *app) revokeCmd() *cobra.Command {
+	var reason string
+	return a.verb("revoke", "Take the approvals of a manifest back", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
+		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+			if err := rd.Service.Revoke(ctx, d.who, digest, reason); err != nil {
+				return err
+			}
+			return a.printStatus(ctx, d, rd, digest)
+		})
+}
+
+func (a *app) stopCmd() *cobra.Command {
+	var reason string
+	return a.verb("stop", "Stop one run; what was not sent stays planned", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
+		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+			if err := rd.Service.Stop(ctx, d.who, digest, reason); err != nil {
+				return err
+			}
+			return a.printStatus(ctx, d, rd, digest)
+		})
+}
+
+func (a *app) redriveRunCmd() *cobra.Command {
+	return a.verb("run", "Execute an approved manifest until every item is accounted for", true, nil, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+		done := make(chan struct{})
+		if a.terminal && a.format == "table" {
+			go a.progress(ctx, d, rd, digest, done)
+		}
+		st, err := rd.Service.Run(ctx, d.who, digest)
+		close(done)
+		if st != nil {
+			if perr := a.print(st, func(t *table) { statusTable(t, st) }); perr != nil {
+				return perr
+			}
+		}
+		return err
+	})
+}
+
+// progress shows one line that changes, while a run goes on.
+func (a *app) progress(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest, done <-chan struct{}) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	defer fmt.Fprint(a.out, "\r\033[K")
+	for {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if st, err := rd.Service.Status(ctx, d.who, digest); err == nil {
+				fmt.Fprintf(a.out, "\r\033[K%s  %s  %d/s  left %s", st.State, countsLine(st), st.PerSecond, st.TimeLeft)
+			}
+		}
+	}
+}
+
+func (a *app) statusCmd() *cobra.Command {
+	return a.verb("status", "Show where a redrive stands", false, nil, a.printStatus)
+}
+
+func (a *app) printStatus(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+	st, err := rd.Service.Status(ctx, d.who, digest)
+	if err != nil {
+		return err
+	}
+	return a.print(st, func(t *table) { statusTable(t, st) })
+}
+
+func countsLine(st *redrive.Status) string {
+	c := st.Counts
+	text := fmt.Sprintf("%d items: %d waiting, %d sent, %d forwarded, %d reconciled", c.Total(), c.Planned, c.Sent, c.Forwarded, c.Reconciled)
+	for _, more := range []struct {
+		n    int64
+		what string
+	}{{c.Sending, "in doubt"}, {c.Returned, "failed again"}, {c.Unsendable, "could not be sent"}, {c.Skipped, "skipped"}, {c.Withdrawn, "withdrawn"}} {
+		if more.n > 0 {
+			text += fmt.Sprintf(", %d %s", more.n, more.what)
+		}
+	}
+	return text
+}
+
+func statusTable(t *table, st *redrive.Status) {
+	t.pair("manifest", st.Digest)
+	t.pair("state", st.State)
+	t.pair("why", st.Detail)
+	t.pair("counts", countsLine(st))
+	t.pair("rate", st.Rate)
+	t.pair("executor", st.Executor)
+	for _, ap := range st.Approvals {
+		s := ap.Subject + " until " + ap.Expires
+		if ap.Revoked != "" {
+			s += " (revoked " + ap.Revoked + ")"
+		}
+		t.pair("approved by", s)
+	}
+	if st.Halt != nil {
+		t.pair("HALTED", st.Halt.By+": "+st.Halt.Reason)
+	}
+}
+
+func (a *app) redriveListCmd() *cobra.Command {
+	var o opening
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List manifests, newest first",
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, rd, err := a.openRedrive(c.Context(), o, false)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			all, err := rd.Service.List(c.Context(), d.who, "", 0)
+			if err != nil {
+				return err
+			}
+			out := struct {
+				Redrives []*redrive.Status `json:"redrives"`
+			}{all}
+			return a.print(out, func(t *table) {
+				if len(all) == 0 {
+					t.line("no redrive was planned yet")
+					return
+				}
+				t.head("MANIFEST", "STATE", "CREATED", "COUNTS")
+				for _, s := range all {
+					t.row(string(s.Digest)[7:19], s.State, s.Created, countsLine(s))
+				}
+			})
+		},
+	}
+	o.flags(c, a)
+	return c
+}
+
+func (a *app) haltCmd() *cobra.Command {
+	return a.haltOrLift("halt", "Stop all redrives at once (sticky)", false)
+}
+func (a *app) liftCmd() *cobra.Command {
+	return a.haltOrLift("lift", "End a halt: another person than the one who set it, with a reason and their key", true)
+}
+
+func (a *app) haltOrLift(use, short string, lift bool) *cobra.Command {
+	var o opening
+	var name, reason string
+	c := &cobra.Command{
+		Use: use, Short: short, Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, rd, err := a.openRedrive(c.Context(), o, true)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if !lift {
+				if err := rd.Service.Halt(c.Context(), d.who, name, reason); err != nil {
+					return err
+				}
+				return a.print(map[string]string{"halted": orAll(name), "by": d.who.Subject, "reason": reason}, func(t *table) {
+					t.line("halted: %s. No new send from now on. To end it, another person: reprieve redrive lift --reason ... --credential THEIR-KEY", orAll(name))
+				})
+			}
+			if d.signer == nil {
+				return pipeline.Errorf(pipeline.CodePermissionDenied, "", "lifting a halt is a signature: it needs your key").With("--credential FILE")
+			}
+			left, err := a.lift(c.Context(), d, rd, name, reason)
+			if err != nil {
+				return err
+			}
+			return a.print(map[string]any{"lifted": orAll(name), "by": d.who.Subject, "still_halted": left != "", "text": left}, func(t *table) {
+				if left != "" {
+					t.line("your lift is written; redrives stay halted: %s", harmless(left))
+					return
+				}
+				t.line("lifted: %s", orAll(name))
+			})
+		},
+	}
+	o.flags(c, a)
+	c.Flags().StringVar(&name, "pipeline", "", "one pipeline; all if not said")
+	c.Flags().StringVar(&reason, "reason", "", "why")
+	return c
+}
+
+func orAll(name string) string {
+	if name == "" {
+		return "all pipelines"
+	}
+	return name
+}
+
+// doubted is one item that a killed run may have sent.
+type doubted struct {
+	Doubts []redrive.Doubt `json:"in_doubt"`
+}
+
+func (a *app) resumeCmd() *cobra.Command {
+	var scan, goOn bool
+	var sent, unsent []string
+	var reason string
+	flags := func(c *cobra.Command) {
+		c.Flags().BoolVar(&scan, "scan", false, "take what the destination holds for the truth: found is sent, absent is unsent")
+		c.Flags().StringSliceVar(&sent, "sent", nil, "items that were sent")
+		c.Flags().StringSliceVar(&unsent, "unsent", nil, "items that were not")
+		c.Flags().StringVar(&reason, "reason", "", "why you decide so")
+		c.Flags().BoolVar(&goOn, "run", true, "go on with the rest")
+	}
+	return a.verb("resume", "Go on after a killed run: names what may have been sent, and takes your decision", true, flags,
+		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+			if !scan && len(sent)+len(unsent) == 0 {
+				doubts, err := rd.Service.Doubts(ctx, d.who, digest)
+				if err != nil {
+					return err
+				}
+				if len(doubts) > 0 {
+					if err := a.print(doubted{doubts}, func(t *table) {
+						t.line("the run was killed; these items may have been sent:")
+						for _, x := range doubts {
+							where := "not on the destination"
+							if x.Found != nil {
+								where = "on the destination at " + x.Found.String()
+							}
+							t.row("  "+string(x.Item), where)
+						}
+						t.line("decide: --scan (found is sent, absent is unsent), or --sent and --unsent with ids, and --reason")
+					}); err != nil {
+						return err
+					}
+					return silent(pipeline.ExitRefused)
+				}
+			} else {
+				dec := redrive.Decision{Scan: scan, Sent: ids(sent), Unsent: ids(unsent), Reason: reason}
+				doubts, err := rd.Service.Resume(ctx, d.who, digest, dec)
+				if err != nil {
+					return err
+				}
+				if a.format == "table" {
+					writeLine(a.out, "%d items in doubt are decided", len(doubts))
+				}
+			}
+			if !goOn {
+				return a.printStatus(ctx, d, rd, digest)
+			}
+			st, err := rd.Service.Run(ctx, d.who, digest)
+			if st != nil {
+				if perr := a.print(st, func(t *table) { statusTable(t, st) }); perr != nil {
+					return perr
+				}
+			}
+			return err
+		})
+}
+
+func ids(list []string) (out []pipeline.ID) {
+	for _, s := range list {
+		out = append(out, pipeline.ID(s))
+	}
+	return out
+}
+
+// lift lifts both the ledger's halt and the one on the control topic, and says what still stands.
+func (a *app) lift(ctx context.Context, d *desk, rd *worker.Desk, name, reason string) (string, error) {
+	err := rd.Service.Lift(ctx, d.who, name, reason)
+	if err != nil && pipeline.CodeOf(err) != pipeline.CodeRedriveState {
+		return "", err
+	}
+	boardErr := rd.Lift(ctx, d.signer, name, reason)
+	if boardErr != nil && (err != nil || pipeline.CodeOf(boardErr) != pipeline.CodeRedriveState) {
+		return "", boardErr
+	}
+	if s, serr := rd.Board.Snapshot(); serr == nil {
+		if e, halted := s.Halted(name); halted {
+			return e.By + " halted: " + e.HaltState().Reason + "; a halt of all pipelines takes two people to lift", nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,248 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
+	"reprieve.dev/pipeline/control"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/kafka"
+	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/redrive"
+	"reprieve.dev/seal"
+	"reprieve.dev/transforms"
+)
+
+// Target is what redrive has to know of a pipeline. registry opens schema registries by name. Codes: ERR_CONFIG_REFERENCE.
+func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, error)) (*redrive.Target, error) {
+	c := pp.Config
+	t := &redrive.Target{
+		Pipeline: c.Name, Group: c.Source.Group, Cluster: c.Source.Cluster, Sources: c.Source.Topics, Outputs: pp.Targets,
+		Destination: c.Redrive.Destination, Ceiling: redrive.Rate(c.Redrive.Ceiling.PerSecond()), Reconcile: c.Reconcile.Mode,
+		Ordered: c.Source.Ordering.Scope == "key",
+		Watched: []redrive.Topic{{Cluster: c.Quarantine.Cluster, Topic: c.Quarantine.Topic},
+			{Cluster: c.Source.Cluster, Topic: deadletter.OutcomesTopic(p.Config.Topics.Prefix)},
+			{Cluster: c.Source.Cluster, Topic: deadletter.SettlementsTopic(p.Config.Topics.Prefix)}},
+		Horizon: redrive.Horizon{Known: c.Effect.Kind != "", For: c.Effect.Dedup.Horizon.Std()},
+		Rules: transforms.Rules{EventID: c.Source.Identity.EventID, Entity: c.Source.Identity.Entity, BusinessID: c.Source.Identity.BusinessID,
+			Token: c.Source.Identity.Token, Version: c.Source.Identity.Version},
+	}
+	if t.Reconcile == "" {
+		t.Reconcile = "person"
+	}
+	switch c.Source.Tenant.From {
+	case "payload":
+		t.Rules.Tenant = c.Source.Tenant.Path
+	case "header":
+		t.Rules.TenantHeader = c.Source.Tenant.Header
+	}
+	o := transforms.Options{}
+	for _, s := range pp.Stages {
+		set, ok := s.Settings.(*stage.DecodeSettings)
+		if !ok {
+			continue
+		}
+		dec, reg, err := set.Decoder(registry)
+		if err != nil {
+			return nil, err
+		}
+		t.Decoder, o.Decoder, o.Registry = dec, dec, reg
+		break
+	}
+	t.Library = transforms.NewLibrary(o)
+	return t, nil
+}
+
+// Desk joins what a person needs for redrives: the service, and how to close what it opened.
+type Desk struct {
+	Service *redrive.Service
+	Board   *control.Board // nil when the control topic cannot be had
+	Targets map[string]*redrive.Target
+	close   []func()
+}
+
+// Close ends what the desk started.
+func (d *Desk) Close() {
+	for i := len(d.close) - 1; i >= 0; i-- {
+		d.close[i]()
+	}
+	d.close = nil
+}
+
+// DeskOptions are what NewDesk works with.
+type DeskOptions struct {
+	Plan   *Plan
+	Keys   Keys
+	Items  *custody.Items
+	Name   string // of this executor
+	Clock  pipeline.Clock
+	Log    *slog.Logger
+	Source func(cluster string) (pipeline.Log, bool)
+	Board  bool // follow the control topic: needed to run, halt and lift
+}
+
+// NewDesk joins redrive over the pipelines of a plan. With Board it follows the control topic and is refused while that cannot
+// be read. Codes: ERR_CONFIG_*, ERR_BROKER_*, ERR_CONTROL_NOT_READY.
+func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
+	d := &Desk{Targets: map[string]*redrive.Target{}}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	registries := map[string]codec.Registry{}
+	lookup := func(name string) (codec.Registry, error) {
+		if r, ok := registries[name]; ok {
+			return r, nil
+		}
+		r, err := o.Plan.Registry(name, o.Clock)
+		registries[name] = r
+		return r, err
+	}
+	for _, pp := range o.Plan.Pipelines {
+		t, err := pp.Target(o.Plan, lookup)
+		if err != nil {
+			return nil, err
+		}
+		d.Targets[pp.Config.Name] = t
+	}
+	so := redrive.Options{
+		Items: o.Items, Name: o.Name, Clock: o.Clock, Wait: wait, Ring: o.Keys.Ring, Identity: o.Keys.Identity, Log: o.Log, Source: o.Source,
+		Targets: func(name string) (*redrive.Target, bool) { t, ok := d.Targets[name]; return t, ok },
+		Bound:   redrive.Rate(o.Plan.Config.Bounds.Redrive.PerSecond()),
+		Send:    sender(o),
+	}
+	approvers, err := o.Plan.approvers()
+	if err != nil {
+		return nil, err
+	}
+	so.Approvers = approvers
+	if o.Board {
+		if err := d.openBoard(ctx, o, approvers); err != nil {
+			return nil, err
+		}
+		so.Board = board{d.Board, o.Keys.Ring, o.Name}
+	}
+	d.Service = redrive.New(so)
+	return d, nil
+}
+
+// wait is how executors wait: real time.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sender opens the producer of one lease.
+func sender(o DeskOptions) redrive.Sender {
+	return func(_ context.Context, t *redrive.Target, _ ledger.Lease) (pipeline.Sink, func(context.Context) error, error) {
+		c, err := o.Plan.Cluster(t.Cluster)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-redrive-" + o.Name, Log: o.Log})
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	}
+}
+
+// approvers are the persons of the worker file. Codes: ERR_CONFIG_VALUE.
+func (p *Plan) approvers() ([]redrive.Approver, error) {
+	var out []redrive.Approver
+	for i, a := range p.Config.Approvers {
+		v, err := seal.ParseVerifier([]byte(a.Public))
+		if err != nil {
+			return nil, pipeline.Errorf(pipeline.CodeConfigValue, fmt.Sprintf("approvers[%d].public", i), "%w", err)
+		}
+		out = append(out, redrive.Approver{Key: v.For(a.Subject), Roles: a.Roles})
+	}
+	return out, nil
+}
+
+// openBoard follows the control topic of the first pipeline's cluster until it is read to its end.
+func (d *Desk) openBoard(ctx context.Context, o DeskOptions, approvers []redrive.Approver) error {
+	if len(o.Plan.Pipelines) == 0 {
+		return pipeline.Errorf(pipeline.CodeConfigReference, o.Plan.File, "no pipeline is known, so neither is the cluster of the control topic")
+	}
+	c, err := o.Plan.Cluster(o.Plan.Pipelines[0].Config.Source.Cluster)
+	if err != nil {
+		return err
+	}
+	log, err := kafka.NewLog(c, nil)
+	if err != nil {
+		return err
+	}
+	d.close = append(d.close, log.Close)
+	sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-control-" + o.Name, Log: o.Log})
+	if err != nil {
+		return err
+	}
+	d.close = append(d.close, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = sink.Close(ctx) // what matters was acknowledged to who asked for it
+	})
+	a := &control.Authority{Ring: o.Keys.Ring}
+	for _, p := range approvers {
+		a.Approvers = append(a.Approvers, control.Approver{Subject: p.Key.Subject(), Key: p.Key})
+	}
+	d.Board = control.NewBoard(control.Options{Topic: deadletter.ControlTopic(o.Plan.Config.Topics.Prefix), Reader: log, Sink: sink, Authority: a, Clock: o.Clock, Log: o.Log})
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = d.Board.Run(run) // it ends only with run
+	}()
+	d.close = append(d.close, func() { stop(); <-ended })
+	ready, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return d.Board.WaitReady(ready)
+}
+
+// board is the control topic as redrive sees it. What was not heard of for 10 s counts as a halt (INV-HALT).
+type board struct {
+	b    *control.Board
+	ring *seal.Ring
+	name string
+}
+
+func (b board) Halted(name string) (string, bool) {
+	if b.b.Stale() > 10*time.Second {
+		return "the control topic was not heard of for 10 s", true
+	}
+	s, err := b.b.Snapshot()
+	if err != nil {
+		return err.Error(), true
+	}
+	if e, halted := s.Halted(name); halted {
+		return e.By + " halted redrives: " + e.HaltState().Reason, true
+	}
+	return "", false
+}
+
+func (b board) Halt(ctx context.Context, name, by, why string) error {
+	return b.b.Halt(ctx, control.ByRing(b.ring), by, name, why)
+}
+
+// Lift writes a person's lift of the halt on the control topic. Codes: ERR_REDRIVE_STATE (no halt stands), ERR_PERMISSION_DENIED,
+// ERR_REASON_MISSING, ERR_CONTROL_NOT_READY.
+func (d *Desk) Lift(ctx context.Context, signer *seal.Signer, name, reason string) error {
+	return d.Board.Lift(ctx, signer, signer.Subject(), name, reason)
+}
