@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"math"
 	"math/big"
 	"math/bits"
@@ -120,6 +121,12 @@ type run struct {
 	items int64 // still allowed
 	cost  int64 // still allowed
 
+	watch  bool     // map keys are compared
+	keys   []uint32 // start and end of the keys of open maps
+	table  []uint32
+	seed   maphash.Seed
+	seeded bool
+
 	// why it stopped
 	code     pipeline.Code
 	what     string
@@ -129,13 +136,13 @@ type run struct {
 
 func (r *run) start(data []byte, l *Limits) {
 	r.data, r.depth, r.items, r.cost = data, int(l.Depth), l.Items, l.Expansion-int64(len(data))
-	r.code = ""
+	r.code, r.watch, r.keys = "", true, r.keys[:0]
 }
 
 // free sets the bounds so wide that only bytes count: for walking over what was validated before.
 func (r *run) free(data []byte) {
 	r.data, r.depth, r.items, r.cost = data, maxDepth+1, math.MaxInt64, math.MaxInt64
-	r.code = ""
+	r.code, r.watch = "", false
 }
 
 func (r *run) truncated(at, want int) int {
@@ -380,12 +387,19 @@ func (r *run) blocks(t *typ, off, depth int) int {
 	if t.op == opMap {
 		least = addSat(least, 1)
 	}
+	keys := len(r.keys)
 	for {
 		count, size, body := r.block(off)
 		if body < 0 {
 			return -1
 		}
 		if count == 0 {
+			if len(r.keys)-keys > 2 {
+				if at := r.twice(r.keys[keys:]); at >= 0 {
+					return r.limit(pipeline.CodeDecodeDuplicate, at)
+				}
+			}
+			r.keys = r.keys[:keys]
 			return body
 		}
 		left := int64(len(r.data) - body)
@@ -455,12 +469,55 @@ func (r *run) itemsOf(t *typ, off int, count int64, depth int) int {
 				return r.invalid(t, "UTF-8", start)
 			}
 			off = start + n
+			if r.watch {
+				r.keys = append(r.keys, uint32(start), uint32(off))
+			}
 		}
 		if off = r.prog(item.code, off, inside, nil); off < 0 {
 			return -1
 		}
 	}
 	return off
+}
+
+// twice returns where a key of a map stands a second time, or -1. Readers disagree which one counts, as with JSON, so such a
+// map is refused. Many keys go through a table with a random seed, so that nobody can choose keys that make it slow.
+func (r *run) twice(keys []uint32) int {
+	key := func(i int) []byte { return r.data[keys[i]:keys[i+1]] }
+	if len(keys) <= 2*12 {
+		for i := 2; i < len(keys); i += 2 {
+			for j := 0; j < i; j += 2 {
+				if string(key(i)) == string(key(j)) {
+					return int(keys[i])
+				}
+			}
+		}
+		return -1
+	}
+	if !r.seeded {
+		r.seed, r.seeded = maphash.MakeSeed(), true
+	}
+	size := 64
+	for size < len(keys) {
+		size *= 2
+	}
+	if cap(r.table) < size {
+		r.table = make([]uint32, size)
+	}
+	table := r.table[:size]
+	clear(table)
+	for i := 0; i < len(keys); i += 2 {
+		for k := maphash.Bytes(r.seed, key(i)) & uint64(size-1); ; k = (k + 1) & uint64(size-1) {
+			if table[k] == 0 {
+				table[k] = uint32(i) + 1
+				break
+			}
+			if string(key(int(table[k]-1))) == string(key(i)) {
+				return int(keys[i])
+			}
+		}
+	}
+	return -1
 }
 
 // decimal checks an unscaled number of n bytes against the precision. No bytes at all is no number (Java refuses it too).

@@ -79,6 +79,8 @@ func (p *program) failure(r *run) *pipeline.Failure {
 		f.Params = append(f.Params, pipeline.Str("field", r.bad.place), pipeline.Str("what", r.what), pipeline.Int("at", r.at))
 	case pipeline.CodeDecodePrecision, pipeline.CodeDecodeEnum:
 		f.Params = append(f.Params, pipeline.Str("field", r.bad.place), pipeline.Int("at", r.at))
+	case pipeline.CodeDecodeDuplicate:
+		f.Params = append(f.Params, pipeline.Int("at", r.at))
 	case pipeline.CodeLimitDepth:
 		f.Params = append(f.Params, pipeline.Int("at", r.at), pipeline.Int("limit", r.depth))
 	case pipeline.CodeLimitItems:
@@ -274,16 +276,12 @@ func (r *run) nth(t *typ, off int, n int64) int {
 	}
 }
 
-// key returns where the value of the last member of that key starts, or -1. The last one counts, as in Java.
+// key returns where the value of that key starts, or -1.
 func (r *run) key(t *typ, off int, key string) int {
-	found := -1
 	for {
 		count, _, body := r.block(off)
-		if body < 0 {
+		if body < 0 || count == 0 {
 			return -1
-		}
-		if count == 0 {
-			return found
 		}
 		off = body
 		for ; count > 0; count-- {
@@ -293,7 +291,7 @@ func (r *run) key(t *typ, off int, key string) int {
 			}
 			off = start + n
 			if string(r.data[start:off]) == key {
-				found = off
+				return off
 			}
 			if off = r.value(t.item, off, 0); off < 0 {
 				return -1

@@ -438,6 +438,8 @@ func TestHostileCountsAreRefusedAtOnce(t *testing.T) {
 		{"branch 7", `["null","int"]`, []byte{14}, pipeline.CodeDecodeInvalid},
 		{"branch -1", `["int","string","null"]`, []byte{1, 0}, pipeline.CodeDecodeInvalid},
 		{"Latin-1 text", `"string"`, []byte{2, 0xe9}, pipeline.CodeDecodeInvalid},
+		{"the same key twice", `{"type":"map","values":"int"}`, []byte{4, 2, 'a', 2, 2, 'a', 4, 0}, pipeline.CodeDecodeDuplicate},
+		{"the same key twice among many", `{"type":"map","values":"null"}`, manyKeys(40, true), pipeline.CodeDecodeDuplicate},
 		{"names that expand", `{"type":"array","items":{"type":"record","name":"E","fields":[{"name":"` + strings.Repeat("n", 400) + `","type":"boolean"}]}}`,
 			append(append(count(100_000), make([]byte, 100_000)...), 0), pipeline.CodeLimitExpansion},
 	}
@@ -456,4 +458,27 @@ func repeated(b []byte, n int) (out []byte) {
 		out = append(out, b...)
 	}
 	return out
+}
+
+// manyKeys is a map of nulls; twice repeats the first key in a second block.
+func manyKeys(n int, twice bool) []byte {
+	b := binary.AppendVarint(nil, int64(n))
+	for i := range n {
+		b = append(b, 4, byte('a'+i/26), byte('a'+i%26))
+	}
+	if twice {
+		b = append(b, 2, 4, 'a', 'a')
+	}
+	return append(b, 0)
+}
+
+func TestMapOfManyKeysIsRead(t *testing.T) {
+	d := bare(t, `{"type":"map","values":"null"}`, DecodeConfig{})
+	v := mustView(t, d, manyKeys(40, false))
+	if n := len(v.Keys(&pipeline.Path{})); n != 40 {
+		t.Errorf("%d keys", n)
+	}
+	if x, ok := v.Get(path(t, "/bn")); !ok || x.Kind != pipeline.KindNull {
+		t.Errorf("%v %t", x, ok)
+	}
 }
