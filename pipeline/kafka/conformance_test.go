@@ -40,7 +40,9 @@ func newAdapter(bootstrap string, properties map[string]string) adapter {
 	return adapter{cluster: c, stamp: fmt.Sprint(time.Now().UnixNano())}
 }
 
-func (a adapter) Name(prefix string) string { return fmt.Sprintf("%s-%s-%d", prefix, a.stamp, names.Add(1)) }
+func (a adapter) Name(prefix string) string {
+	return fmt.Sprintf("%s-%s-%d", prefix, a.stamp, names.Add(1))
+}
 
 func (a adapter) admin(t conformance.T) *kafka.Admin {
 	t.Helper()
@@ -148,7 +150,9 @@ func conform(t *testing.T, bootstrap, lacks string) {
 	}
 }
 
-func TestConformsOverTheEmbeddedBroker(t *testing.T) { conform(t, startEmbedded(t), conformance.RefusesKeyless) }
+func TestConformsOverTheEmbeddedBroker(t *testing.T) {
+	conform(t, startEmbedded(t), conformance.RefusesKeyless)
+}
 
 func TestConformsOverApacheKafka(t *testing.T) {
 	if testing.Short() {

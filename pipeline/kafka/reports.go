@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"time"
+
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 
 	"reprieve.dev/pipeline"
@@ -53,16 +55,68 @@ func (s *Sink) report(m *client.Message) {
 		}
 		return
 	}
+	innocent := s.inTx && condemns(err) && !s.guilty(&t.f.s.Msgs[t.i])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if condemns(err) && !t.alone && !s.inTx {
+	switch {
+	case innocent:
+		if t.f.open.Add(-1) == 0 {
+			s.complete(t.f)
+		}
+	case condemns(err) && !t.alone && !s.inTx:
 		s.again.busy = true
 		s.again.fresh = append(s.again.fresh, t)
-	} else {
+	default:
 		s.refuse(t, err)
 	}
 	s.settle(left)
 }
+
+// batchOverhead is what a batch of one message has beside key, value and headers, at most.
+const batchOverhead = 100
+
+// guilty tells whether a message can have been the cause that its batch was refused. A transaction cannot find out by sending
+// it alone: it is doomed already.
+func (s *Sink) guilty(m *pipeline.Message) bool {
+	if m.Key == nil {
+		return true // the topic may be compacted
+	}
+	limit, known := s.limits[m.Topic]
+	if !known {
+		limit = s.ask(m.Topic)
+		if s.limits == nil {
+			s.limits = map[string]int64{}
+		}
+		s.limits[m.Topic] = limit
+	}
+	return limit <= 0 || int64(size(m)+batchOverhead) > limit
+}
+
+// ask reads the largest batch that a topic takes; 0 is unknown. Reports wait meanwhile: it happens once for a topic, after a
+// refusal.
+func (s *Sink) ask(topic string) int64 {
+	a, err := client.NewAdminClientFromProducer(s.p)
+	if err != nil {
+		return 0
+	}
+	defer a.Close() // leaves the producer alone
+	out, err := a.DescribeConfigs(bounded{}, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}},
+		client.SetAdminRequestTimeout(askTimeout))
+	if err != nil || len(out) != 1 || out[0].Error.Code() != client.ErrNoError {
+		return 0
+	}
+	return number(out[0].Config["max.message.bytes"].Value, 0)
+}
+
+const askTimeout = 3 * time.Second
+
+// bounded is the context of a call that ends by its own timeout.
+type bounded struct{}
+
+func (bounded) Deadline() (t time.Time, ok bool) { return t, false }
+func (bounded) Done() <-chan struct{}            { return nil }
+func (bounded) Err() error                       { return nil }
+func (bounded) Value(any) any                    { return nil }
 
 // settle goes on with what waits. mu is held.
 func (s *Sink) settle(int64) {

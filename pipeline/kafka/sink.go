@@ -18,7 +18,10 @@ type SinkConfig struct {
 	Cluster     Cluster
 	ClientID    string
 	MaxInFlight int // messages; 0 is 20,000
-	Log         *slog.Logger
+	// BatchBytes is the smallest max.message.bytes of the topics that are written to: a broker refuses whole batches that are
+	// larger, and sending them again in parts is slow. 0 is the client's default of 1,000,000.
+	BatchBytes int
+	Log        *slog.Logger
 }
 
 // Sink implements pipeline.Sink with one idempotent producer: acks=all, order kept per partition, keys where Java
@@ -43,6 +46,8 @@ type Sink struct {
 	msg     client.Message  // scratch: the client copies
 	headers []client.Header // scratch
 	free    []*flight
+
+	limits map[string]int64 // of topics, as far as they were asked for; only the reports goroutine
 }
 
 // flight is a Sending on its way.
@@ -100,6 +105,9 @@ func newSink(conf SinkConfig, must map[string]any) (*Sink, error) {
 	}
 	if conf.ClientID != "" {
 		must["client.id"] = conf.ClientID
+	}
+	if conf.BatchBytes > 0 {
+		must["batch.size"] = conf.BatchBytes
 	}
 	m, err := conf.Cluster.settings(forProducer, must)
 	if err != nil {

@@ -19,12 +19,15 @@ type TxConfig struct {
 	ClientID        string
 	TransactionalID string
 	MaxInFlight     int           // messages; 0 is 100,000
+	BatchBytes      int           // as in SinkConfig; here a larger batch dooms its transaction each time it is tried
 	Timeout         time.Duration // how long the broker keeps a transaction open; 0 is 60 s
 	Log             *slog.Logger
 }
 
 // Tx implements pipeline.Tx. Between Begin and Commit it is a Sink; outside of it a Send is refused by each message. A
-// refused message dooms its transaction: Commit then answers ERR_TX_ABORTED, and the owner calls Abort and reads again.
+// refused message dooms its transaction: Commit then answers ERR_TX_ABORTED, and the owner calls Abort and reads again. Bad
+// holds only messages that are at fault themselves, not their neighbours in a refused produce batch, which go with the
+// transaction anyway.
 type Tx struct {
 	*Sink
 	id string
@@ -51,7 +54,8 @@ func NewTx(ctx context.Context, conf TxConfig) (*Tx, error) {
 		// librdkafka refuses a message that may outlive its transaction
 		must["message.timeout.ms"] = strconv.Itoa(int(min(conf.Timeout, 30*time.Second) / time.Millisecond))
 	}
-	s, err := newSink(SinkConfig{Cluster: conf.Cluster, ClientID: conf.ClientID, MaxInFlight: conf.MaxInFlight, Log: conf.Log}, must)
+	s, err := newSink(SinkConfig{Cluster: conf.Cluster, ClientID: conf.ClientID, MaxInFlight: conf.MaxInFlight,
+		BatchBytes: conf.BatchBytes, Log: conf.Log}, must)
 	if err != nil {
 		return nil, err
 	}

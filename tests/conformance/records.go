@@ -9,7 +9,7 @@ import (
 
 // RunSource holds a Source to what one consumer alone must do.
 func RunSource(t T, c Cluster) {
-	t.Run("records arrive byte for byte, null apart from empty", func(t T) { recordsAreKept(t, c) })
+	t.Run("records arrive byte for byte, null apart from empty", func(t T) { CaseC32(t, c) })
 	t.Run("each partition is in order, each batch of one partition", func(t T) { orderIsKept(t, c) })
 	t.Run("a large record arrives whole", func(t T) { largeIsWhole(t, c) })
 	t.Run("retry topics are of the retry lane", func(t T) { lanes(t, c) })
@@ -36,7 +36,8 @@ func Shapes() []pipeline.Message {
 	}
 }
 
-func recordsAreKept(t T, c Cluster) {
+// CaseC32 writes and reads Shapes: null stays null, zero bytes stay zero bytes, headers keep order, repeats and nulls.
+func CaseC32(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
 	msgs := Shapes()

@@ -13,12 +13,12 @@ import (
 func RunSink(t T, c Cluster) {
 	t.Run("one completion for each Sending, with partition and offset", func(t T) { completes(t, c) })
 	t.Run("an empty Sending completes", func(t T) { emptyCompletes(t, c) })
-	t.Run("C41: keys go where Java producers send them", func(t T) { partitions(t, c) })
+	t.Run("C41: keys go where Java producers send them", func(t T) { CaseC41(t, c) })
 	t.Run("times are kept, none is now", func(t T) { times(t, c) })
 	t.Run("only the too large message is refused, not its neighbours", func(t T) { tooLarge(t, c) })
 	t.Run("what is too large for the client is refused too", func(t T) { clientTooLarge(t, c) })
 	t.Run("a missing topic is refused by its own code", func(t T) { topicMissing(t, c) })
-	t.Run("C44: a compacted topic refuses only what has no key", func(t T) { keyless(t, c) })
+	t.Run("C44: a compacted topic refuses only what has no key", func(t T) { CaseC44(t, c) })
 	t.Run("ErrFull takes nothing, and a completion makes room", func(t T) { backPressure(t, c) })
 	t.Run("order per partition is kept over Sendings", func(t T) { sendOrder(t, c) })
 	t.Run("probe", func(t T) { probes(t, c) })
@@ -78,7 +78,8 @@ func emptyCompletes(t T, c Cluster) {
 	send(t, c.Sink(t, SinkOptions{}))
 }
 
-func partitions(t T, c Cluster) {
+// CaseC41: the partition of a key is that of a Java producer.
+func CaseC41(t T, c Cluster) {
 	// key, number of partitions, where a Java producer puts it
 	table := []struct {
 		key  string
@@ -170,7 +171,8 @@ func topicMissing(t T, c Cluster) {
 	}
 }
 
-func keyless(t T, c Cluster) {
+// CaseC44: a record without a key cannot go to a compacted topic; its neighbours can, and so can a delete marker.
+func CaseC44(t T, c Cluster) {
 	need(t, c, RefusesKeyless)
 	topic := c.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	k := c.Sink(t, SinkOptions{})
