@@ -56,25 +56,30 @@ type place struct {
 	node  *pathNode
 	meter *meter
 	size  int64
+	far   int // what walking here costs: a view finds item n by passing n items
 }
 
-// readCost is what one read of a record costs.
-const readCost = 4
+// readCost is what one read of a record costs, beside the way to it; passing walkCost items costs one.
+const (
+	readCost = 4
+	walkCost = 16
+)
 
-// at reads the value one step down.
-func (p *place) at(seg string) (ref.Val, bool) {
-	n := p.paths.child(p.node, seg)
-	v, ok := p.view.Get(n.path)
-	p.meter.use(readCost + len(v.Bytes)/64)
+// at reads the value one step down, which passes up to n members or items.
+func (p *place) at(seg string, n int64) (ref.Val, bool) {
+	far := p.far + int(n/walkCost)
+	k := p.paths.child(p.node, seg)
+	v, ok := p.view.Get(k.path)
+	p.meter.use(readCost + far + len(v.Bytes)/64)
 	if !ok {
 		return nil, false
 	}
-	return p.wrap(n, v), true
+	return p.wrap(k, v, far), true
 }
 
 // wrap makes a CEL value of what a view gave for n.
-func (p *place) wrap(n *pathNode, v pipeline.Value) ref.Val {
-	q := place{view: p.view, paths: p.paths, node: n, meter: p.meter, size: v.Int}
+func (p *place) wrap(n *pathNode, v pipeline.Value, far int) ref.Val {
+	q := place{view: p.view, paths: p.paths, node: n, meter: p.meter, size: v.Int, far: far}
 	switch v.Kind {
 	case pipeline.KindArray:
 		return &list{q}
@@ -91,7 +96,7 @@ func viewVal(v pipeline.View, paths *pathSet, m *meter) ref.Val {
 	}
 	p := place{view: v, paths: paths, node: &paths.root, meter: m}
 	if top, ok := v.Get(paths.root.path); ok {
-		return p.wrap(&paths.root, top)
+		return p.wrap(&paths.root, top, 0)
 	}
 	return &object{place: p}
 }
@@ -116,7 +121,7 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	if !ok {
 		return nil, false
 	}
-	return o.at(string(name))
+	return o.at(string(name), o.size)
 }
 
 // Get implements traits.Indexer.
@@ -150,7 +155,7 @@ func (o *object) Value() any { return o }
 type list struct{ place }
 
 func (l *list) item(i int64) ref.Val {
-	if v, ok := l.at(strconv.FormatInt(i, 10)); ok {
+	if v, ok := l.at(strconv.FormatInt(i, 10), i); ok {
 		return v
 	}
 	return types.NullValue
