@@ -229,6 +229,18 @@ func TestHaltAndLift(t *testing.T) {
 			t.Error("an earlier halt is in effect again")
 		}
 	})
+	t.Run("who halted a pipeline does not lift it alone", func(t *testing.T) {
+		s := fold(nil, f.entry(t, control.NewHalt("a", "ann", "r"), 1, f.ann))
+		l, _ := s.NewLift("a", "ann", "changed my mind")
+		s = fold(s, f.entry(t, l, 1, f.ann))
+		if !halted(s, "a") {
+			t.Error("one person halted and lifted")
+		}
+		l, _ = s.NewLift("a", "bob", "seen")
+		if s = fold(s, f.entry(t, l, 1, f.bob)); halted(s, "a") {
+			t.Error("another person did not lift it")
+		}
+	})
 	t.Run("a halt of all is lifted by two", func(t *testing.T) {
 		s := fold(nil, all)
 		l, _ := s.NewLift("", "ann", "mended")

@@ -106,11 +106,12 @@ func haltsIn(all map[Key]Entry, a *Authority) []Entry {
 	return halts
 }
 
-// liftersIn are the subjects of the lifts that name h. Each person has one lift entry a pipeline, so nobody counts twice.
+// liftersIn are the subjects of the lifts that name h. Each person has one lift entry a pipeline, so nobody counts twice. Who
+// halted a single pipeline does not count: where one person is enough to lift, it is another one.
 func liftersIn(all map[Key]Entry, h Entry) []string {
 	var by []string
 	for k, e := range all {
-		if k.Kind != KindLift || k.Pipeline != h.Pipeline || k.Subject != h.Subject || e.Person == "" {
+		if k.Kind != KindLift || k.Pipeline != h.Pipeline || k.Subject != h.Subject || e.Person == "" || h.Pipeline != "" && e.By == h.By {
 			continue
 		}
 		if seq, err := strconv.ParseInt(e.lift().Lifted[h.Writer], 10, 64); err == nil && seq >= h.Seq {

@@ -62,13 +62,13 @@ const (
 	headerSig         = "reprieve-sig"
 )
 
-// HeaderProbe marks a message that only asks whether a topic takes messages.
+// HeaderProbe marks a message that only asks whether a topic takes messages. Its key, where it has one, is the same text.
 const HeaderProbe = "reprieve-probe"
 
 // IsProbe tells whether r is a probe, which custodians skip. A message that has anything else to say is not one, whatever
-// it calls itself: a probe has no other header, and no key but its own name (a compacted topic takes it too).
+// it calls itself: a probe has no value, no key of its own and no other header.
 func IsProbe(r *pipeline.Record) bool {
-	return len(r.Headers) == 1 && r.Headers[0].Name == HeaderProbe && (len(r.Key) == 0 || string(r.Key) == HeaderProbe)
+	return len(r.Headers) == 1 && r.Headers[0].Name == HeaderProbe && len(r.Value) == 0 && (len(r.Key) == 0 || string(r.Key) == HeaderProbe)
 }
 
 // isDeath tells whether name is one of the eight X- headers.

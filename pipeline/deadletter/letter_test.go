@@ -343,12 +343,14 @@ func TestPassHeaders(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	probe := &pipeline.Record{Headers: []pipeline.Header{{Name: HeaderProbe, Value: []byte("1")}}}
-	if !IsProbe(probe) {
+	keyed := &pipeline.Record{Key: []byte(HeaderProbe), Headers: probe.Headers}
+	if !IsProbe(probe) || !IsProbe(keyed) {
 		t.Error("a probe is not seen")
 	}
 	for name, r := range map[string]*pipeline.Record{
 		"a foreign letter that calls itself one": {Headers: []pipeline.Header{{Name: HeaderProbe}, {Name: connectTopic}}},
 		"a record with a key":                    {Key: []byte("k"), Headers: probe.Headers},
+		"a record with a value":                  {Value: []byte("v"), Headers: probe.Headers},
 		"no header":                              {},
 	} {
 		if IsProbe(r) {
