@@ -36,9 +36,17 @@ func checkLocator(n Node, path, where string) Problems {
 	case header:
 		return Problems{n.Problem(path, CodeValue, "the header has no name", "write header:NAME")}
 	case where[0] != '/':
-		return Problems{n.Problem(path, CodeValue, "it is neither a path nor a header", "write /"+strings.ReplaceAll(strings.TrimPrefix(where, "$."), ".", "/")+" for a field or header:NAME for a header")}
+		return Problems{n.Problem(path, CodeValue, "it is neither a path nor a header", "write "+asPointer(n.At(path))+" for a field or header:NAME for a header")}
 	}
 	return nil
+}
+
+// asPointer is what a path in another spelling ("customer.id", "$.customer.id") is as a JSON pointer.
+func asPointer(n Node) string {
+	if !n.literal() {
+		return "/field"
+	}
+	return "/" + strings.ReplaceAll(strings.TrimPrefix(n.Shown(), "$."), ".", "/")
 }
 
 // Validate checks the names that belong to the section alone.
@@ -48,8 +56,12 @@ func (s *Source) Validate(n Node) Problems {
 		ps = append(ps, n.Problem("topics", CodeMissing, "no topic is named", "for example topics: [billing.invoices.v1]"))
 	}
 	read := make(map[string]bool, len(s.Topics))
+	var written []string // topics that may stand in a suggestion
 	for i, topic := range s.Topics {
 		path := joinIndex("topics", i)
+		if n.At(path).literal() {
+			written = append(written, topic)
+		}
 		ps = append(ps, checkTopic(n, path, topic)...)
 		if read[topic] {
 			ps = append(ps, n.Problem(path, CodeValue, "the topic stands twice", "remove one of them"))
@@ -64,15 +76,16 @@ func (s *Source) Validate(n Node) Problems {
 			continue
 		}
 		suggestion := "name topics of source.topics"
-		if near := nearest(topic, s.Topics); near != "" {
+		if near := nearest(topic, written); near != "" {
 			suggestion = "did you mean " + near + "?"
 		}
 		ps = append(ps, n.Problem("tenant.allow."+topic, CodeValue, "the topic is not one that this pipeline reads", suggestion))
 	}
 	if s.Tenant.From == "topic" {
-		for _, topic := range s.Topics {
+		for i, topic := range s.Topics {
 			if len(s.Tenant.Allow[topic]) != 1 {
-				ps = append(ps, n.Problem("tenant.allow", CodeValue, fmt.Sprintf("with from: topic, topic %s needs exactly one tenant", topic), "for example "+topic+": [acme]"))
+				shown := n.At(joinIndex("topics", i)).Shown()
+				ps = append(ps, n.Problem("tenant.allow", CodeValue, fmt.Sprintf("with from: topic, topic %s needs exactly one tenant", shown), "for example "+shown+": [acme]"))
 			}
 		}
 	}
@@ -82,13 +95,14 @@ func (s *Source) Validate(n Node) Problems {
 // Validate checks that from has what it needs.
 func (t *Tenant) Validate(n Node) Problems {
 	var ps Problems
+	from := n.Key("from").Shown()
 	need := map[string]string{"payload": "path", "header": "header", "fixed": "value"}[t.From]
 	for _, f := range [...][2]string{{"path", t.Path}, {"header", t.Header}, {"value", t.Value}} {
 		switch name, set := f[0], f[1] != ""; {
 		case name == need && !set:
-			ps = append(ps, n.Problem(name, CodeMissing, "it is required with from: "+t.From, "add "+name))
+			ps = append(ps, n.Problem(name, CodeMissing, "it is required with from: "+from, "add "+name))
 		case name != need && set && t.From != "":
-			ps = append(ps, n.Problem(name, CodeValue, "it is not read with from: "+t.From, "remove it or change from"))
+			ps = append(ps, n.Problem(name, CodeValue, "it is not read with from: "+from, "remove it or change from"))
 		case set && t.From == "":
 			ps = append(ps, n.Problem("from", CodeMissing, "it is required beside "+name, "add from: payload, header, topic or fixed"))
 		}
@@ -97,7 +111,7 @@ func (t *Tenant) Validate(n Node) Problems {
 		ps = append(ps, n.Problem("from", CodeMissing, "it is required beside allow", "add from: payload, header, topic or fixed"))
 	}
 	if t.Path != "" && t.Path[0] != '/' {
-		ps = append(ps, n.Problem("path", CodeValue, "a path starts with '/'", "write /"+strings.ReplaceAll(strings.TrimPrefix(t.Path, "$."), ".", "/")))
+		ps = append(ps, n.Problem("path", CodeValue, "a path starts with '/'", "write "+asPointer(n.Key("path"))))
 	}
 	for _, topic := range sortedKeys(t.Allow) {
 		for i, tenant := range t.Allow[topic] {

@@ -256,6 +256,28 @@ func TestDigestCountsDataOnly(t *testing.T) {
 	}
 }
 
+func TestDigestSeesSettingsWithSecretNames(t *testing.T) {
+	digest := func(action string) string {
+		doc := parse(t, "stages: [{redact: {actions: {authorization: "+action+"}}}]\n")
+		before := doc.Digest()
+		var settings struct {
+			Actions struct {
+				Authorization string `yaml:"authorization"`
+			} `yaml:"actions"`
+		}
+		if ps := doc.At("stages[0].redact").Decode(&settings); len(ps) != 0 {
+			t.Fatal(ps)
+		}
+		if doc.Digest() != before {
+			t.Error("the digest depends on when it is asked")
+		}
+		return before
+	}
+	if digest("mask") == digest("hash") {
+		t.Error("another action has the same digest")
+	}
+}
+
 func TestJSONToYAML(t *testing.T) {
 	in := `{"z":"9007199254740993","a":9007199254740993,"t":["yes","true",true,null,"","a: b","- x","1e3",1.50,"line\nline"],"e":{},"l":[],"o":{"b":1,"a":"<&>"}}`
 	got, err := JSONToYAML([]byte(in))

@@ -15,8 +15,9 @@ import (
 
 // Digest is "sha256:<hex>" over the canonical JSON of the data after variables (CONTRACTS 1): the version stamped on every
 // decision. Comments, order of keys, quoting and aliases do not count. A secret counts as its reference (${NAME}), or as ***
-// when it is written in the file itself; secrets are what was decoded into a Secret, what came from ${file:...}, and what a
-// key's name says (password, token ...). Call it after Decode. Numbers that are not integers count as their text.
+// when it is written in the file itself; secrets are what was decoded into a Secret, what came from ${file:...}, and
+// variables and client properties whose key says so (password, token ...). Call it when every part is decoded, the settings
+// of stages too: types are then known. Numbers that are not integers count as their text.
 func (d *Doc) Digest() string {
 	sum := sha256.Sum256(appendCanonical(nil, d.root, ""))
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -34,9 +35,16 @@ func (d *Doc) Dump() []byte {
 	return buf.Bytes()
 }
 
-// hidden tells whether a scalar below key is a secret.
+// hidden tells whether a scalar below key may not be shown: it is a secret, or could be one by its name as long as nobody
+// has said what type it has.
 func (v *value) hidden(key string) bool {
 	return v.secret || v.fromFile || !v.known && secretName(key)
+}
+
+// referenced tells whether a scalar counts by its reference: as hidden, but a literal of an unknown type counts as itself,
+// for it may be a setting like "authorization: mask".
+func (v *value) referenced(key string) bool {
+	return v.secret || v.fromFile || !v.known && v.variable && secretName(key)
 }
 
 func appendCanonical(dst []byte, v *value, key string) []byte {
@@ -72,9 +80,9 @@ func appendCanonical(dst []byte, v *value, key string) []byte {
 		return append(dst, '}')
 	}
 	switch {
-	case v.hidden(key) && v.variable:
+	case v.referenced(key) && v.variable:
 		return appendText(dst, v.source)
-	case v.hidden(key):
+	case v.referenced(key):
 		return appendText(dst, mask)
 	case v.scalar == scalarBool:
 		return append(dst, plainBool(v.text)...)

@@ -62,8 +62,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestHostileFilesAreBounded holds INV-CONFIG-BOUND for shapes that cost readers of YAML dearly.
-func TestHostileFilesAreBounded(t *testing.T) {
+// TestINVConfigBoundHoldsForHostileFiles holds INV-CONFIG-BOUND for shapes that cost readers of YAML dearly.
+func TestINVConfigBoundHoldsForHostileFiles(t *testing.T) {
 	const size = maxFileBytes
 	fill := func(head, unit, tail string) string {
 		return head + strings.Repeat(unit, (size-len(head)-len(tail))/len(unit)) + tail

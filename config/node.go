@@ -78,6 +78,26 @@ func (n Node) Text() (text string, ok bool) {
 	return n.value.text, true
 }
 
+// Shown is a scalar as a problem may print it: what the file says, which for a variable is its name and for a secret ***
+// (INV-CONFIG-SECRET). Text in problems comes from here, never from a decoded value.
+func (n Node) Shown() string {
+	switch v := n.value; {
+	case v == nil || v.kind != kindText:
+		return ""
+	case v.secret:
+		return mask
+	case v.source != "":
+		return v.source
+	default:
+		return v.text
+	}
+}
+
+// literal tells whether a scalar is written in the file as it is.
+func (n Node) literal() bool {
+	return n.value != nil && n.value.kind == kindText && !n.value.variable && !n.value.secret
+}
+
 // Broken tells whether Parse reported a problem at this very place: there is no value to judge.
 func (n Node) Broken() bool { return n.value != nil && n.value.broken }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ func (p *Pipeline) Validate(n Node) Problems {
 	names := map[string]bool{}
 	for _, s := range p.Stages {
 		if names[s.Name] {
-			ps = append(ps, s.Place.Problem("", CodeValue, "two stages are called "+s.Name, "give one of them a name: of its own"))
+			ps = append(ps, s.Place.Problem("", CodeValue, "two stages are called "+cmp.Or(s.Place.Key("name").Shown(), s.Kind), "give one of them a name: of its own"))
 		}
 		names[s.Name] = s.Name != ""
 	}
@@ -34,10 +35,7 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 	unsafe := func(path, text, suggestion string) {
 		ps = append(ps, n.Problem(path, CodeUnsafe, text, suggestion))
 	}
-	first := "<topic>"
-	if len(p.Source.Topics) > 0 {
-		first = p.Source.Topics[0]
-	}
+	first := cmp.Or(n.At("source.topics[0]").Shown(), "<topic>") // what is suggested is made of what the file says
 	read := make(map[string]bool, len(p.Source.Topics))
 	for _, topic := range p.Source.Topics {
 		read[topic] = topic != ""
@@ -46,10 +44,10 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 	sameCluster := p.Quarantine.Cluster == "" || p.Quarantine.Cluster == p.Source.Cluster
 	retry := p.Retry.Topic
 	if retry == "" && len(p.Source.Topics) == 1 {
-		retry = first + ".retry"
+		retry = p.Source.Topics[0] + ".retry"
 	}
 	if retry == "" && len(p.Source.Topics) > 1 && !n.unjudged("source.topics") {
-		ps = append(ps, n.Problem("retry.topic", CodeMissing, "it is required with more than one source topic", "retry: {topic: "+p.Name+".retry}"))
+		ps = append(ps, n.Problem("retry.topic", CodeMissing, "it is required with more than one source topic", "retry: {topic: "+n.Key("pipeline").Shown()+".retry}"))
 	}
 	if isSource(p.Retry.Topic) {
 		unsafe("retry.topic", "the retry topic is a source topic: a retry would be read as a new record", "use a topic of its own: "+first+".retry")
@@ -61,7 +59,7 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 		case quarantine == retry:
 			unsafe("quarantine.topic", "the dead-letter topic is the retry topic: every letter would be retried", "use a topic of its own: "+first+".dlq")
 		case isSource(quarantine + ".vault"):
-			unsafe("quarantine.topic", "the vault of this dead-letter topic ("+quarantine+".vault) is a source topic", "use another dead-letter topic")
+			unsafe("quarantine.topic", "the vault of this dead-letter topic, its name with .vault, is a source topic", "use another dead-letter topic")
 		}
 	}
 	primaries := map[string]bool{}
@@ -82,17 +80,18 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 			}
 		}
 	}
+	enter := cmp.Or(n.At("retry.topic").Shown(), first+".retry")
 	if isSource(retry) {
-		retry = first + ".retry" // to suggest; the retry topic itself was refused above
+		enter = first + ".retry" // the retry topic itself was refused above
 	}
 	switch to := p.Redrive.Destination; {
 	case to == "":
 	case isSource(to):
-		unsafe("redrive.destination", "a redrive straight into a source topic would repeat the effects of every other consumer", "use the retry topic: "+retry)
+		unsafe("redrive.destination", "a redrive straight into a source topic would repeat the effects of every other consumer", "use the retry topic: "+enter)
 	case primaries[to]:
-		unsafe("redrive.destination", "a redrive straight into an output would skip every stage", "use the retry topic: "+retry)
+		unsafe("redrive.destination", "a redrive straight into an output would skip every stage", "use the retry topic: "+enter)
 	case to == p.Quarantine.Topic && sameCluster:
-		unsafe("redrive.destination", "a redrive into the dead-letter topic would quarantine the records again", "use the retry topic: "+retry)
+		unsafe("redrive.destination", "a redrive into the dead-letter topic would quarantine the records again", "use the retry topic: "+enter)
 	default:
 		ps = append(ps, checkTopic(n, "redrive.destination", to)...)
 	}
@@ -183,26 +182,30 @@ type TogetherOptions struct {
 // at least as long as custody. doc is the pipeline's. Codes: ERR_CONFIG_REFERENCE, ERR_CONFIG_UNSAFE.
 func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems {
 	var ps Problems
-	reference := func(path, name, kind string, known []string) {
+	reference := func(path, name, kind, plural string, known []string) {
 		if slices.Contains(known, name) {
 			return
 		}
-		suggestion := "define it in " + kind + " of the worker file"
-		if near := nearest(name, known); near != "" {
+		at := doc.At(path)
+		suggestion := "define it in " + plural + " of the worker file"
+		if near := nearest(name, known); near != "" && (at.literal() || !at.Exists()) {
 			suggestion = "did you mean " + near + "?"
-		} else if len(known) > 0 {
+		} else if len(known) > 0 && len(known) <= 12 {
 			suggestion += ", or use one of " + strings.Join(known, ", ")
 		}
-		ps = append(ps, doc.Problem(path, CodeReference, fmt.Sprintf("%s %q is not defined in the worker file", strings.TrimSuffix(strings.Replace(kind, "ies", "ys", 1), "s"), name), suggestion))
+		if at.Exists() {
+			name = at.Shown()
+		}
+		ps = append(ps, doc.Problem(path, CodeReference, fmt.Sprintf("%s %q is not defined in the worker file", kind, name), suggestion))
 	}
 	clusters, registries, ledgers := sortedKeys(w.Clusters), sortedKeys(w.Registries), sortedKeys(w.Ledgers)
-	reference("source.cluster", p.Source.Cluster, "clusters", clusters)
+	reference("source.cluster", p.Source.Cluster, "cluster", "clusters", clusters)
 	if p.Quarantine.Cluster != p.Source.Cluster {
-		reference("quarantine.cluster", p.Quarantine.Cluster, "clusters", clusters)
+		reference("quarantine.cluster", p.Quarantine.Cluster, "cluster", "clusters", clusters)
 	}
 	for _, s := range p.Stages {
 		if registry, ok := s.Settings.Key("registry").Text(); ok {
-			reference(s.Path+".registry", registry, "registries", registries)
+			reference(s.Path+".registry", registry, "registry", "registries", registries)
 		}
 	}
 	for i, f := range p.Quarantine.Fallback {
@@ -210,7 +213,7 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 			continue
 		}
 		path := joinIndex("quarantine.fallback", i) + ".ledger"
-		reference(path, f.Ledger, "ledgers", ledgers)
+		reference(path, f.Ledger, "ledger", "ledgers", ledgers)
 		if l, ok := w.Ledgers[f.Ledger]; ok && !o.Demo && strings.HasPrefix(l.URL.Reveal(), "sqlite:") {
 			ps = append(ps, doc.Problem(path, CodeUnsafe, "a SQLite file on this machine is no fallback store: it fails with the machine", "name a PostgreSQL ledger or a blob bucket"))
 		}

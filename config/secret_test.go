@@ -11,8 +11,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// TestSecretIsNeverPrinted holds INV-CONFIG-SECRET for every way that Go prints a value.
-func TestSecretIsNeverPrinted(t *testing.T) {
+// TestINVConfigSecretIsNeverPrinted holds INV-CONFIG-SECRET for every way that Go prints a value.
+func TestINVConfigSecretIsNeverPrinted(t *testing.T) {
 	s := NewSecret(canary)
 	type hidden struct{ inner Secret }
 	type shown struct {
@@ -64,7 +64,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	}
 }
 
-func TestSecretsStayOutOfProblemsDumpsAndDigests(t *testing.T) {
+func TestINVConfigSecretStaysOutOfProblemsDumpsAndDigests(t *testing.T) {
 	opt := func(value string) Options {
 		return Options{
 			Env:      func(string) (string, bool) { return value, true },

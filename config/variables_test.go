@@ -72,7 +72,7 @@ func TestVariableTakesTheTypeOfItsField(t *testing.T) {
 	}
 }
 
-func TestVariablesAddNoStructure(t *testing.T) {
+func TestINVConfigValueAddsNoStructure(t *testing.T) {
 	for _, value := range []string{"[a, b]", "{a: b}", "x\ny: z", "- a", "*anchor", "!!int 5", "null", "~", "", "a: b # c", "|", "'", "\"", "\x00\xff"} {
 		opt := Options{Env: func(string) (string, bool) { return value, true }}
 		doc, ps := Parse("f", []byte("a: ${V}\nlist: [\"${V}\"]\n"), opt)

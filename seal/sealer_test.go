@@ -149,7 +149,7 @@ func TestNullStaysNullAndEmptyStaysEmpty(t *testing.T) {
 	}
 }
 
-func TestDataKeyLivesForAThousandLettersOrAMinute(t *testing.T) {
+func TestINVSealNonceDataKeyLivesForAThousandLettersOrAMinute(t *testing.T) {
 	v, clock := newVault(t, "acme", "globex"), &hand{at: time.Unix(1e9, 0)}
 	s := NewSealer(v.public, SealerOptions{Clock: clock.now, Letters: 5000, Age: time.Hour}) // more than allowed: clamped
 	count := func(n int, step time.Duration) map[string]int {
