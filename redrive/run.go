@@ -50,6 +50,12 @@ func (s *stopped) Unwrap() error { return s.err }
 // the lease), ERR_APPROVAL_*, ERR_REDRIVE_HALTED, ERR_REDRIVE_UNCERTAIN (a killed run: resume it), ERR_TOPIC_MISSING.
 func (s *Service) Run(ctx context.Context, who custody.Actor, digest pipeline.Digest) (*Status, error) {
 	e, tenant, err := s.begin(ctx, who, digest)
+	if pipeline.CodeOf(err) == pipeline.CodeRedriveUncertain && s.fenced {
+		// The dead executor was transactional: once it is fenced, the destination tells exactly what it has sent.
+		if _, err = s.Resume(ctx, who, digest, Decision{Scan: true, Reason: "the earlier executor was fenced"}); err == nil {
+			e, tenant, err = s.begin(ctx, who, digest)
+		}
+	}
 	if err != nil {
 		return nil, s.refused(ctx, who, "run", string(digest), tenant, err)
 	}
@@ -332,10 +338,8 @@ func (e *executor) end(ctx context.Context, cause error) error {
 		detail = text(cause)
 	}
 	err := e.s.db.Write(ctx, func(tx *ledger.Tx) error {
-		if e.tx != nil || state != StateUnclear { // without fencing an uncertain lease runs out by itself
-			if err := tx.Unlease(e.lease); err != nil {
-				return err
-			}
+		if err := tx.Unlease(e.lease); err != nil {
+			return err
 		}
 		if state == "" {
 			return nil

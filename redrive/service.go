@@ -52,8 +52,8 @@ type Approver struct {
 	Console bool // may sign for other subjects
 }
 
-// Sender opens the sink of one lease. A sink that is also a pipeline.Tx is used in one transaction a window; opening it fences
-// its predecessor.
+// Sender opens the sink of one lease. A sink that is also a pipeline.Tx is used in one transaction a window; its transactional id
+// must follow from lease.Name alone, so that opening it fences whoever had the lease before.
 type Sender func(ctx context.Context, t *Target, lease ledger.Lease) (sink pipeline.Sink, done func(context.Context) error, err error)
 
 // Options are what a Service is made with.
@@ -68,6 +68,7 @@ type Options struct {
 	Log       *slog.Logger
 	Source    func(cluster string) (pipeline.Log, bool) // random access to topics
 	Send      Sender
+	Fenced    bool  // Send gives transactional sinks: a killed run is continued by itself
 	Board     Board // nil: only the ledger's own halt counts
 	Approvers []Approver
 	Bound     Rate // platform bound; 0 is 50/s
@@ -91,6 +92,7 @@ type Service struct {
 	log       *slog.Logger
 	source    func(string) (pipeline.Log, bool)
 	send      Sender
+	fenced    bool
 	board     Board
 	approvers []Approver
 	bound     Rate
@@ -101,7 +103,7 @@ type Service struct {
 // New makes a service.
 func New(o Options) *Service {
 	s := &Service{items: o.Items, db: o.Items.Ledger(), name: o.Name, clock: o.Clock, wait: o.Wait, ring: o.Ring, id: o.Identity,
-		targets: o.Targets, log: o.Log, source: o.Source, send: o.Send, board: o.Board, approvers: o.Approvers, bound: o.Bound,
+		targets: o.Targets, log: o.Log, source: o.Source, send: o.Send, fenced: o.Fenced, board: o.Board, approvers: o.Approvers, bound: o.Bound,
 		lease: o.Lease, settle: o.Settle}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

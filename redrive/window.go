@@ -143,6 +143,10 @@ func (e *executor) prepare(ctx context.Context, f *flight) {
 			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeSendKeyless, "the destination is compacted and the record has no key"})
 			continue
 		}
+		if tooFar(it, e.s.clock()) {
+			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeRedriveTime, "its own time is more than ten years away"})
+			continue
+		}
 		m, err := e.message(it, b)
 		if err != nil {
 			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeOf(err), text(err)})
@@ -345,6 +349,9 @@ func sentAt(msgs []pipeline.Message, of []*custody.Item) []custody.SentAt {
 // record writes the result of a window: positions, failures, and the end of the intent unless some items are in doubt.
 func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt, state string) error {
 	return e.s.db.Write(ctx, func(tx *ledger.Tx) error {
+		if err := e.mine(tx); err != nil {
+			return err
+		}
 		for _, x := range f.failed {
 			if _, err := e.s.items.FailRedrive(tx, e.who, e.digest, []pipeline.ID{x.id}, x.code, map[string]string{"why": x.why, "run": e.run}); err != nil {
 				return err
@@ -361,6 +368,20 @@ func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt,
 		}
 		return e.s.items.CloseIntent(tx, f.intent.ID, state)
 	})
+}
+
+// mine refuses to write results when somebody else took the lease since: they decide about the window then. A lease that only ran
+// out, because a send took long, is still ours.
+func (e *executor) mine(tx *ledger.Tx) error {
+	var holder string
+	var epoch int64
+	if _, err := tx.Row("SELECT holder, epoch FROM leases WHERE name = ?"+tx.ForUpdate(), []any{e.lease.Name}, &holder, &epoch); err != nil {
+		return err
+	}
+	if holder != e.lease.Holder || epoch != e.lease.Epoch {
+		return pipeline.Errorf(pipeline.CodeRedriveState, string(e.digest), "the lease went to %s", holder)
+	}
+	return nil
 }
 
 // unsent withdraws a window of which nothing was taken, and stops the run with cause.
@@ -384,6 +405,9 @@ func (e *executor) withdraw(ctx context.Context, f *flight, why string) error {
 		}
 	}
 	if err := e.s.db.Write(ctx, func(tx *ledger.Tx) error {
+		if err := e.mine(tx); err != nil {
+			return err
+		}
 		if _, _, err := e.s.items.Withdraw(tx, e.who, e.digest, ids, why); err != nil {
 			return err
 		}
