@@ -112,13 +112,12 @@ func (c *Config) Check(o Options) []Problem {
 		case f.Path != "" && f.Name != "":
 			add(at, pipeline.CodeConfigValue, "leave one out", "a field has a path or a name, not both")
 		case f.Path != "":
-			p, err := pipeline.NewPath(f.Path)
-			if err != nil {
+			if _, err := pipeline.NewPath(f.Path); err != nil {
 				add(at+".path", pipeline.CodePathInvalid, "/"+strings.ReplaceAll(strings.TrimPrefix(f.Path, "$."), ".", "/"), "%q is not a JSON pointer: it starts with '/'", f.Path)
 				break
 			}
 			for _, id := range o.Identity {
-				if matchSegs(p.Segs, id.Segs, true) {
+				if matchPath(splitPath(f.Path), id.Text, true) {
 					add(at+".path", pipeline.CodeConfigUnsafe, "leave it out, or use another identity field", "%q would change the identity field %q", f.Path, id.Text)
 				}
 			}

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"strconv"
 	"unsafe"
 )
@@ -291,7 +292,7 @@ func (e *Editor) docName(name []byte, at int) {
 	if len(name) < minDigits {
 		return
 	}
-	if _, run := e.r.look(name); !run || !e.r.pan {
+	if _, _, run := e.r.look(name); !run || !e.r.pan {
 		return
 	}
 	from := len(e.hits)
@@ -411,11 +412,14 @@ func appendSegment(dst, name []byte) []byte {
 // memberNames masks card numbers in the member names of a JSON value, framing before it included. ok false: it could not be
 // read, which is for e.fail.
 func (e *Editor) memberNames(value []byte) (out []byte, hit, ok bool) {
-	if !e.r.pan || !longDigits(value) {
+	if !e.nameHit && !bare(value) {
 		return nil, false, true
 	}
 	head := frame(value)
 	e.begin()
+	if _, _, run := e.r.look(value); !run {
+		return nil, false, true
+	}
 	e.namesOnly = true
 	ok = e.document(value[head:], 0)
 	e.namesOnly = false
@@ -441,12 +445,25 @@ func frame(b []byte) int {
 	return 0
 }
 
-// longDigits says that there may be a name with twelve digits or more: it looks at every twelfth byte, and at what hides
-// digits.
-func longDigits(b []byte) bool {
-	for i := minDigits / 2; i < len(b); i += minDigits / 2 {
-		if c := b[i]; digit(c) || c >= 0x80 || c == '\\' {
-			return true
+// bare says that a document has members which no leaf shows: null, {} and []. Their names are looked at in the document.
+func bare(b []byte) bool {
+	if bytes.Contains(b, []byte("null")) {
+		return true
+	}
+	for _, closing := range [...]byte{'}', ']'} {
+		for i := 0; ; i++ {
+			n := bytes.IndexByte(b[i:], closing)
+			if n < 0 {
+				break
+			}
+			i += n
+			k := i - 1
+			for k >= 0 && (b[k] == ' ' || b[k] == '\n' || b[k] == '\t' || b[k] == '\r') {
+				k--
+			}
+			if k >= 0 && b[k] == closing-2 { // in ASCII the opening sign stands two before
+				return true
+			}
 		}
 	}
 	return false

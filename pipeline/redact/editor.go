@@ -66,7 +66,7 @@ const (
 // Plan says what is to be done at a place. Times, booleans and enums have nothing to hide unless the file names them.
 func (e *Editor) Plan(path, name string, kind pipeline.ValueKind, tags []string) pipeline.Rule {
 	rule := pipeline.Rule(e.r.field(path, name, tags)) << ruleField
-	if len(path) >= minDigits && e.secretPath(path) {
+	if len(path) >= minDigits && e.r.pan && e.secretPath(path) {
 		rule |= rulePath
 	}
 	m := nameMeaning(name, false)
@@ -87,7 +87,7 @@ func (e *Editor) Plan(path, name string, kind pipeline.ValueKind, tags []string)
 
 // secretPath says that a member name on the way holds a card number.
 func (e *Editor) secretPath(path string) bool {
-	if _, run := e.r.look([]byte(path)); !run {
+	if _, _, run := e.r.look([]byte(path)); !run {
 		return false
 	}
 	for _, seg := range splitPath(path) {

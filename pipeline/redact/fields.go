@@ -10,26 +10,61 @@ type fieldRule struct {
 	action action
 }
 
-// matchSegs matches a pattern against a path. below says that a path under what the pattern names matches too. '*' in the
-// path (a codec's place for array items) matches any item of the pattern.
-func matchSegs(pattern, path []string, below bool) bool {
+// matchPath matches a pattern against a pointer. below says that a path under what the pattern names matches too. '*' in the
+// path (a codec's place for array items) matches any item of the pattern. It allocates nothing.
+func matchPath(pattern []string, path string, below bool) bool {
 	for i, p := range pattern {
 		if p == "**" {
-			for k := i; k <= len(path); k++ {
-				if matchSegs(pattern[i+1:], path[k:], below) {
+			for rest := path; ; {
+				if matchPath(pattern[i+1:], rest, below) {
 					return true
 				}
+				if rest == "" {
+					return false
+				}
+				_, rest = nextSegment(rest)
 			}
+		}
+		if path == "" {
 			return false
 		}
-		if i >= len(path) {
-			return false
-		}
-		if p != "*" && p != path[i] && !(path[i] == "*" && itemNumber(p)) {
+		var seg string
+		seg, path = nextSegment(path)
+		if p != "*" && !sameSegment(p, seg) && !(seg == "*" && itemNumber(p)) {
 			return false
 		}
 	}
-	return below || len(path) == len(pattern)
+	return below || path == ""
+}
+
+// nextSegment cuts the first segment, as it is spelled, from a pointer that starts with '/'.
+func nextSegment(path string) (seg, rest string) {
+	if i := strings.IndexByte(path[1:], '/'); i >= 0 {
+		return path[1 : 1+i], path[1+i:]
+	}
+	return path[1:], ""
+}
+
+// sameSegment compares a name with a segment as pointers spell it.
+func sameSegment(name, seg string) bool {
+	if strings.IndexByte(seg, '~') < 0 {
+		return name == seg
+	}
+	k := 0
+	for i := 0; i < len(seg); i++ {
+		c := seg[i]
+		if c == '~' && i+1 < len(seg) {
+			i++
+			if c = '~'; seg[i] == '1' {
+				c = '/'
+			}
+		}
+		if k == len(name) || name[k] != c {
+			return false
+		}
+		k++
+	}
+	return k == len(name)
 }
 
 func itemNumber(s string) bool {
@@ -55,12 +90,11 @@ func splitPath(path string) []string {
 	return segs
 }
 
-// field is the rule for a place, 0 for none: paths before names before tags. It allocates; a codec keeps what Plan said.
+// field is the rule for a place, 0 for none: paths before names before tags.
 func (r *Redactor) field(path, name string, tags []string) uint16 {
 	if r.paths {
-		segs := splitPath(path)
 		for i := range r.fields {
-			if f := &r.fields[i]; f.segs != nil && matchSegs(f.segs, segs, true) {
+			if f := &r.fields[i]; f.segs != nil && matchPath(f.segs, path, true) {
 				return uint16(i + 1)
 			}
 		}
@@ -70,9 +104,12 @@ func (r *Redactor) field(path, name string, tags []string) uint16 {
 	}
 	if r.named && path != "" {
 		// A composite that is named goes with all its leaves.
-		for _, seg := range splitPath(path) {
-			if rule := r.byName(seg); rule != 0 {
-				return rule
+		for rest := path; rest != ""; {
+			var seg string
+			if seg, rest = nextSegment(rest); len(seg) > 0 {
+				if rule := r.byName(seg); rule != 0 {
+					return rule
+				}
 			}
 		}
 	}
@@ -107,7 +144,7 @@ func (r *Redactor) exact(rule uint16, path string) bool {
 	}
 	for _, s := range f.segs {
 		if itemNumber(s) {
-			return matchSegs(f.segs, splitPath(path), true)
+			return matchPath(f.segs, path, true)
 		}
 	}
 	return true
@@ -115,12 +152,8 @@ func (r *Redactor) exact(rule uint16, path string) bool {
 
 // kept says that the detectors leave a place alone.
 func (r *Redactor) kept(path string) bool {
-	if len(r.keep) == 0 {
-		return false
-	}
-	segs := splitPath(path)
 	for _, k := range r.keep {
-		if matchSegs(k, segs, true) {
+		if matchPath(k, path, true) {
 			return true
 		}
 	}

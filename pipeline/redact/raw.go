@@ -105,7 +105,7 @@ func plain(b []byte) bool {
 // stands beside them may be letters or digits of other fields.
 func (e *Editor) prefixed(b []byte, m meaning) {
 	for i := 1; i+minDigits <= len(b); i++ {
-		if !digit(b[i]) {
+		if !digit(b[i]) || digit(b[i-1]) && i > 1 && digit(b[i-2]) { // in the middle of a number
 			continue
 		}
 		for _, n := range [...]int{int(b[i-1]) / 2, int(b[i-1])} {
@@ -180,8 +180,12 @@ func (e *Editor) wide(b []byte, m meaning) {
 	e.pos = append(e.pos, int32(len(b)))
 	t := reading{b: e.norm, pos: e.pos, n: len(b), src: b}
 	e.pans(&t, m)
-	if e.r.cvv || e.r.auth {
-		e.words(&t)
+	e.pairs(&t)
+	if e.r.auth {
+		e.schemes(&t)
+	}
+	if e.r.cvv {
+		e.spokenCodes(&t)
 	}
 }
 

@@ -208,7 +208,7 @@ func (r *Redactor) value(e *Editor, rec *pipeline.Record, v pipeline.View) ([]by
 		if changed {
 			now = out
 		}
-		if jsonFormat(v.Schema().Format) {
+		if r.pan && jsonFormat(v.Schema().Format) {
 			named, hit, ok := e.memberNames(now)
 			if !ok {
 				return nil, false, e.failed()

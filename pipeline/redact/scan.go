@@ -1,5 +1,10 @@
 package redact
 
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
 // kind is what a detector found.
 type kind uint8
 
@@ -43,7 +48,12 @@ func classes() (t [256]uint8) {
 	for _, c := range `\%&` {
 		t[c] |= isEscape
 	}
-	for c := 0x80; c < 0x100; c++ {
+	// Of other signs only those that may stand for a digit, a separator or nothing: not the letters of Latin (C3 to CA),
+	// Greek, Cyrillic and Hebrew (CE to D7) or Han (E4 to E9), whose bytes are boundaries as they are.
+	for c := 0xC0; c < 0x100; c++ {
+		if c >= 0xC3 && c <= 0xCA || c >= 0xCE && c <= 0xD7 || c >= 0xE4 && c <= 0xE9 {
+			continue
+		}
 		t[c] |= isEscape
 	}
 	for _, c := range ":=<>" {
@@ -59,21 +69,84 @@ func classes() (t [256]uint8) {
 // minDigits is the length of the shortest card number.
 const minDigits = 12
 
-// look is the cheap first pass over one text: which detectors must read it. Most texts end here.
-func (r *Redactor) look(s []byte) (seen uint8, run bool) {
+// Eight bytes at once: each byte of these constants stands for one of the text.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+
+	letters = 'a' * ones
+)
+
+// flag is k if x marks a byte.
+func flag(x uint64, k uint8) uint8 {
+	if x&highs != 0 {
+		return k
+	}
+	return 0
+}
+
+// atLeast marks, in the highest bit of each byte below 0x80 of x, those that are c or more.
+func atLeast(x uint64, c byte) uint64 { return x + ones*uint64(0x80-c) }
+
+// equal marks the bytes below 0x80 of x that are c.
+func equal(x uint64, c byte) uint64 {
+	y := x ^ ones*uint64(c)
+	return ^(y + ones*0x7f) & ^y
+}
+
+// look is the cheap first pass over one text: which detectors must read it. run says that twelve digits may belong together,
+// few that there are at least three. Most texts end here.
+func (r *Redactor) look(s []byte) (seen uint8, few, run bool) {
+	digits := 0
+	for i := 0; i < len(s); i += 8 {
+		var x uint64
+		switch rest := len(s) - i; {
+		case rest >= 8:
+			x = binary.LittleEndian.Uint64(s[i:])
+		case len(s) >= 8: // the last eight bytes, what was read already shifted out, letters shifted in
+			x = binary.LittleEndian.Uint64(s[len(s)-8:])>>(64-8*rest) | letters<<(8*rest)
+		default:
+			for _, c := range s {
+				k := r.class[c]
+				seen |= k
+				digits += int(k & isDigit)
+			}
+			return seen, digits >= 3 || seen&isEscape != 0, seen&isEscape != 0
+		}
+		if x&highs != 0 {
+			for _, c := range s[i:min(i+8, len(s))] {
+				k := r.class[c]
+				seen |= k
+				digits += int(k & isDigit)
+			}
+			continue
+		}
+		colon := atLeast(x, ':')
+		digits += bits.OnesCount64(atLeast(x, '0') & ^colon & highs)
+		assign := colon & ^atLeast(x, '?') // : ; < = >
+		space := ^atLeast(x, ' '+1)        // space and controls
+		escape := atLeast(x, '%')&^atLeast(x, '&'+1) | equal(x, '\\')
+		seen |= flag(assign, isAssign) | flag(space, isSpace) | flag(escape, isEscape) | flag(equal(x, 'J'), isCapital)
+	}
+	if seen&isEscape != 0 {
+		return seen, true, true
+	}
+	return seen, digits >= 3, digits >= minDigits && r.chained(s)
+}
+
+// chained says that twelve digits stand in s with nothing between them but separators.
+func (r *Redactor) chained(s []byte) bool {
 	n := 0
 	for _, c := range s {
-		k := r.class[c]
-		seen |= k
-		if k&isDigit != 0 {
+		if k := r.class[c]; k&isDigit != 0 {
 			if n++; n >= minDigits {
-				run = true
+				return true
 			}
-		} else if k&(isJoin|isEscape) == 0 {
+		} else if k&isJoin == 0 {
 			n = 0
 		}
 	}
-	return seen, run
+	return false
 }
 
 // scan appends to e.hits what the detectors find in s. m is what the name beside s means. Hits are ordered and apart. It
@@ -82,7 +155,7 @@ func (e *Editor) scan(s []byte, m meaning) {
 	if len(s) < 3 || m == meansKept {
 		return
 	}
-	seen, run := e.r.look(s)
+	seen, few, run := e.r.look(s)
 	if seen&isEscape == 0 {
 		if !run && seen&(isAssign|isSpace|isCapital) == 0 && len(e.r.patterns) == 0 {
 			return
@@ -91,14 +164,20 @@ func (e *Editor) scan(s []byte, m meaning) {
 	} else {
 		e.norm, e.pos = unescape(s, e.norm, e.pos)
 		e.read = reading{b: e.norm, pos: e.pos, n: len(s), src: s}
-		seen, run = e.r.look(e.norm)
+		seen, few, run = e.r.look(e.norm)
 	}
 	from := len(e.hits)
 	if run && e.r.pan {
 		e.pans(&e.read, m)
 	}
-	if seen&(isAssign|isSpace) != 0 && (e.r.cvv || e.r.auth || e.r.named) {
-		e.words(&e.read)
+	if seen&isAssign != 0 {
+		e.pairs(&e.read)
+	}
+	if seen&isSpace != 0 && e.r.auth {
+		e.schemes(&e.read)
+	}
+	if few && seen&(isAssign|isSpace) != 0 && e.r.cvv {
+		e.spokenCodes(&e.read)
 	}
 	if seen&isCapital != 0 && e.r.auth {
 		e.jwts(&e.read)

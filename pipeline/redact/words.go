@@ -1,54 +1,86 @@
 package redact
 
-// words reads one text for names with values (`cvv=123`, `"Authorization": "Bearer x"`, `<password>x</password>`), for
-// schemes with credentials (`Bearer x`), for values named in prose (`security code is 123`) and for user information in URLs.
-func (e *Editor) words(t *reading) {
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// pairs reads one text for names with values (`cvv=123`, `"Authorization": "Bearer x"`, `<password>x</password>`) and for
+// user information in URLs.
+func (e *Editor) pairs(t *reading) {
 	b := t.b
-	start := -1 // of the word that is being read
-	for i := 0; i <= len(b); i++ {
-		if i < len(b) && alnum(b[i]) {
-			if start < 0 {
-				start = i
+	for _, sep := range [...]byte{':', '=', '>'} {
+		for i := 0; ; i++ {
+			n := bytes.IndexByte(b[i:], sep)
+			if n < 0 {
+				break
 			}
-			continue
-		}
-		if start >= 0 {
-			if i < len(b) {
-				e.word(t, start, i)
-			}
-			start = -1
-		}
-		if i == len(b) {
-			break
-		}
-		switch b[i] {
-		case ':':
-			if i+2 < len(b) && b[i+1] == '/' && b[i+2] == '/' {
+			i += n
+			switch {
+			case i == 0:
+			case sep != ':':
+				e.pair(t, i)
+			case i+2 < len(b) && b[i+1] == '/' && b[i+2] == '/':
 				if e.r.auth {
 					e.userinfo(t, i+3)
 				}
-				continue
+			case digit(b[i-1]) && i > 1 && !letter(b[i-2]): // a time
+			default:
+				e.pair(t, i)
 			}
-			e.pair(t, i)
-		case '=', '>':
-			e.pair(t, i)
 		}
 	}
 }
 
-// word judges one word by its first letter; most end there.
-func (e *Editor) word(t *reading, from, to int) {
-	n := to - from
-	switch t.b[from] | 0x20 {
-	case 'a', 'b', 'd', 'n', 'h':
-		if e.r.auth && n >= 4 && n <= 9 {
-			if s := schemeOf(t.b, from, to); s != noScheme {
-				e.credentials(t, from, to, s)
+// The last four letters of the schemes of schemeOf, as a little-endian number.
+const (
+	tailBearer    = 'a' | 'r'<<8 | 'e'<<16 | 'r'<<24
+	tailBasic     = 'a' | 's'<<8 | 'i'<<16 | 'c'<<24
+	tailDigest    = 'g' | 'e'<<8 | 's'<<16 | 't'<<24
+	tailAPIKey    = 'i' | 'k'<<8 | 'e'<<16 | 'y'<<24
+	tailNegotiate = 'i' | 'a'<<8 | 't'<<16 | 'e'<<24
+	tailNTLM      = 'n' | 't'<<8 | 'l'<<16 | 'm'<<24
+	tailHawk      = 'h' | 'a'<<8 | 'w'<<16 | 'k'<<24
+)
+
+// schemes reads one text for schemes with credentials (`Bearer x`): at each space, by the end of the word before it.
+func (e *Editor) schemes(t *reading) {
+	b := t.b
+	for i := 4; i < len(b); i++ {
+		if c := b[i]; c != ' ' && c != '\t' && c != '+' {
+			continue
+		}
+		switch binary.LittleEndian.Uint32(b[i-4:]) | 0x20202020 {
+		case tailBearer, tailBasic, tailDigest, tailAPIKey, tailNegotiate, tailNTLM, tailHawk:
+			from := i
+			for from > 0 && alnum(b[from-1]) && i-from < 10 {
+				from--
+			}
+			if s := schemeOf(b, from, i); s != noScheme {
+				e.credentials(t, from, i, s)
 			}
 		}
-	case 'c', 's', 'v', 'k':
-		if e.r.cvv && n >= 3 && n <= 12 {
-			e.spoken(t, from, to)
+	}
+}
+
+// spokenCodes reads one text for verification values named in prose (`security code is 123`): at each word, by its first
+// letter.
+func (e *Editor) spokenCodes(t *reading) {
+	b := t.b
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if !alnum(c) {
+			continue
+		}
+		from := i
+		for i < len(b) && alnum(b[i]) {
+			i++
+		}
+		switch c | 0x20 {
+		case 'c', 's', 'v':
+			if n := i - from; n >= 3 && n <= 12 && i < len(b) {
+				e.spoken(t, from, i)
+			}
 		}
 	}
 }
