@@ -6,15 +6,21 @@ import (
 	"strings"
 )
 
+// maxSchemaDepth is how deep types may stand in each other in a schema's text.
+const maxSchemaDepth = 500
+
 // collectDefaults notes the JSON text of each field default of a schema by the record's full name: into[record][field].
 func collectDefaults(text string, into map[string]map[string]string) {
 	var raw json.RawMessage
 	if json.Unmarshal([]byte(text), &raw) == nil {
-		walkDefaults(raw, "", into)
+		walkDefaults(raw, "", into, 0)
 	}
 }
 
-func walkDefaults(raw json.RawMessage, namespace string, into map[string]map[string]string) {
+func walkDefaults(raw json.RawMessage, namespace string, into map[string]map[string]string, depth int) {
+	if depth > maxSchemaDepth {
+		return
+	}
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return
@@ -24,7 +30,7 @@ func walkDefaults(raw json.RawMessage, namespace string, into map[string]map[str
 		var list []json.RawMessage
 		if json.Unmarshal(raw, &list) == nil {
 			for _, r := range list {
-				walkDefaults(r, namespace, into)
+				walkDefaults(r, namespace, into, depth+1)
 			}
 		}
 		return
@@ -65,9 +71,9 @@ func walkDefaults(raw json.RawMessage, namespace string, into map[string]map[str
 			}
 			m[f.Name] = string(f.Default)
 		}
-		walkDefaults(f.Type, namespace, into)
+		walkDefaults(f.Type, namespace, into, depth+1)
 	}
-	walkDefaults(o.Type, namespace, into)
-	walkDefaults(o.Items, namespace, into)
-	walkDefaults(o.Values, namespace, into)
+	walkDefaults(o.Type, namespace, into, depth+1)
+	walkDefaults(o.Items, namespace, into, depth+1)
+	walkDefaults(o.Values, namespace, into, depth+1)
 }

@@ -50,6 +50,7 @@ type slot struct {
 // inline appends r's fields to t's code. It returns the JSON text that they take at least and where they stand.
 func (t *typ) inline(r *typ, depth int, open []*typ) (cost int64, slots []slot) {
 	cost = 2
+	t.nest = max(t.nest, depth)
 	for i := range r.fields {
 		f := &r.fields[i]
 		cost = addSat(cost, int64(len(f.name)+4))
@@ -355,7 +356,7 @@ func (r *run) value(t *typ, off, depth int) int {
 	if t.op != opRecord {
 		return r.prog(t.code, off, depth, nil)
 	}
-	if depth++; depth > r.depth {
+	if depth++; depth+t.nest > r.depth {
 		return r.limit(pipeline.CodeLimitDepth, off)
 	}
 	if r.cost -= t.cost; r.cost < 0 {
@@ -455,7 +456,7 @@ func (r *run) block(off int) (count, size int64, body int) {
 func (r *run) itemsOf(t *typ, off int, count int64, depth int) int {
 	item, inside := t.item, depth
 	if item.op == opRecord { // its cost was counted with the block
-		if inside++; inside > r.depth {
+		if inside++; inside+item.nest > r.depth {
 			return r.limit(pipeline.CodeLimitDepth, off)
 		}
 	}

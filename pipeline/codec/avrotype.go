@@ -59,6 +59,7 @@ type typ struct {
 	cost    int64  // JSON text beside the value's own bytes, as far as it is known from the schema
 	code    []ins  // what validates one value
 	slots   []slot // of a record: where its fields stand in code
+	nest    int    // of a record: how many records deep its own code goes
 
 	fields   []field
 	names    []string // of the fields
@@ -130,7 +131,7 @@ func (c *avroCompiler) add(t *typ) *typ {
 }
 
 func (c *avroCompiler) build(s avro.Schema, place string, depth int) (*typ, error) {
-	if depth > 1000 || len(c.all) > 100_000 {
+	if depth > maxSchemaDepth || len(c.all) > 100_000 {
 		return nil, fmt.Errorf("schema is too large")
 	}
 	if r, ok := s.(*avro.RefSchema); ok {

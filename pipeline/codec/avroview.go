@@ -10,13 +10,14 @@ import (
 
 // program is what a decoder does with the values of one writer schema.
 type program struct {
-	schema *Schema
-	root   *typ
-	limits Limits
-	reader *resolved // nil: the view shows the writer's own shape
-	paths  atomic.Pointer[[]route]
-	json   *jsonFormat // JSON Schema
-	print  uint64      // single_object
+	schema  *Schema
+	refused *pipeline.Failure // the schema cannot be used here
+	root    *typ
+	limits  Limits
+	reader  *resolved // nil: the view shows the writer's own shape
+	paths   atomic.Pointer[[]route]
+	json    *jsonFormat // JSON Schema
+	print   uint64      // single_object
 }
 
 // route is how far a path leads over fields whose place the validation has noted.
@@ -45,6 +46,10 @@ func (p *program) check(s *Scratch, root *typ, data []byte, off int) (offs []uin
 	if root.op == opRecord {
 		depth = 1
 		r.cost -= root.cost
+		if depth+root.nest > r.depth {
+			r.limit(pipeline.CodeLimitDepth, off)
+			return nil, false
+		}
 	}
 	if r.cost < 0 {
 		r.limit(pipeline.CodeLimitExpansion, off)

@@ -270,7 +270,7 @@ func (d *Decoder) program(ctx context.Context, s *Scratch, id schemaID) (*progra
 			return nil, f
 		}
 		if p, f = d.compile(schema); f != nil {
-			return nil, f
+			p = &program{schema: schema, refused: f} // it stays so: both schemas are immutable
 		}
 		d.mu.Lock()
 		if known := d.programs.Load().get(id.id); known != nil {
@@ -280,13 +280,15 @@ func (d *Decoder) program(ctx context.Context, s *Scratch, id schemaID) (*progra
 		}
 		d.mu.Unlock()
 	}
-	s.last = lastProgram{d, id.id, p}
-	return p, nil
+	if p.refused == nil {
+		s.last = lastProgram{d, id.id, p}
+	}
+	return p.usable()
 }
 
 func (d *Decoder) byGUID(ctx context.Context, guid [16]byte) (*program, *pipeline.Failure) {
-	if p, ok := d.guids.Load(guid); ok {
-		return p.(*program), nil
+	if known, ok := d.guids.Load(guid); ok {
+		return known.(*program).usable()
 	}
 	schema, f := d.reg.ByGUID(ctx, guidText(guid))
 	if f != nil {
@@ -294,10 +296,23 @@ func (d *Decoder) byGUID(ctx context.Context, guid [16]byte) (*program, *pipelin
 	}
 	p, f := d.compile(schema)
 	if f != nil {
-		return nil, f
+		p = &program{schema: schema, refused: f}
 	}
 	known, _ := d.guids.LoadOrStore(guid, p)
-	return known.(*program), nil
+	return known.(*program).usable()
+}
+
+// usable is the program, or why there is none.
+func (p *program) usable() (*program, *pipeline.Failure) {
+	if p.refused != nil {
+		return nil, copied(p.refused)
+	}
+	return p, nil
+}
+
+func copied(f *pipeline.Failure) *pipeline.Failure {
+	g := *f
+	return &g
 }
 
 func (d *Decoder) byFingerprint(fp uint64) (*program, *pipeline.Failure) {

@@ -176,7 +176,7 @@ func fly[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, e *
 	out := make(chan answer, 1)
 	go func() {
 		s, f := ask(context.WithoutCancel(ctx))
-		c.settle(e, s, f)
+		s, f = c.settle(e, s, f)
 		if f != nil && f.Code == pipeline.CodeSchemaUnknown {
 			c.bound(func() { boundMap(m, c.clock()) })
 		}
@@ -191,10 +191,13 @@ func fly[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, e *
 }
 
 // settle keeps an answer.
-func (c *Cache) settle(e *entry, s *Schema, f *pipeline.Failure) {
+func (c *Cache) settle(e *entry, s *Schema, f *pipeline.Failure) (*Schema, *pipeline.Failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock()
+	if f != nil && e.schema != nil && f.Code == pipeline.CodeRegistryUnavailable { // the newest that we know is better than none
+		f, s = nil, e.schema
+	}
 	e.schema, e.failure = s, f
 	switch {
 	case f == nil:
@@ -219,6 +222,7 @@ func (c *Cache) settle(e *entry, s *Schema, f *pipeline.Failure) {
 	}
 	close(e.done)
 	e.done = nil
+	return s, f
 }
 
 func (c *Cache) bound(f func()) {

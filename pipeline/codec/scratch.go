@@ -36,6 +36,15 @@ func (s *Scratch) Reset() {
 	s.offs.reset()
 	s.nodes.reset()
 	s.text.reset()
+	if cap(s.scan.nodes) > maxRoom {
+		s.scan.nodes, s.scan.table = nil, nil
+	}
+	if cap(s.run.keys) > maxRoom {
+		s.run.keys, s.run.table = nil, nil
+	}
+	if cap(s.out) > maxRoom {
+		s.out = nil
+	}
 }
 
 // lastProgram is the shortcut for the usual case: the next record has the schema of the one before.
@@ -75,7 +84,16 @@ func (a *arena[T]) alloc(n int) []T {
 	return a.free[at : at+n : at+n]
 }
 
-func (a *arena[T]) reset() { a.free = a.free[:0] }
+// reset forgets what was handed out, and the room too when one batch needed very much.
+func (a *arena[T]) reset() {
+	if cap(a.free) > maxRoom {
+		a.free = nil
+	}
+	a.free = a.free[:0]
+}
+
+// maxRoom is how many elements an arena keeps from one batch to the next.
+const maxRoom = 1 << 20
 
 // keepText copies b into the text arena.
 func (s *Scratch) keepText(b []byte) []byte {
