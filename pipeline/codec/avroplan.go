@@ -27,6 +27,7 @@ const (
 type planNode struct {
 	t      *typ
 	path   string
+	place  string // path with "*" for map values too: what the schema itself says
 	name   string
 	tags   []string
 	rule   pipeline.Rule
@@ -53,7 +54,7 @@ func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
 		}
 	}
 	entry := planEntry{p: p, e: e, left: maxPlanNodes}
-	entry.root = entry.node(p.root, "", "", nil, false, nil)
+	entry.root = entry.node(p.root, "", "", "", nil, false, nil)
 	if !keep {
 		return &entry
 	}
@@ -67,8 +68,8 @@ func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
 }
 
 // node plans the place of t at path. open are the records around it.
-func (pe *planEntry) node(t *typ, path, name string, tags []string, star bool, open []*typ) *planNode {
-	n := &planNode{t: t, path: path, name: name, tags: tags, star: star}
+func (pe *planEntry) node(t *typ, path, place, name string, tags []string, star bool, open []*typ) *planNode {
+	n := &planNode{t: t, path: path, place: place, name: name, tags: tags, star: star}
 	pe.left--
 	switch t.op {
 	case opNull:
@@ -80,12 +81,12 @@ func (pe *planEntry) node(t *typ, path, name string, tags []string, star bool, o
 		pe.expand(n, append(open, t))
 	case opOptional, opUnion:
 		for _, b := range t.branches {
-			x := pe.node(b, path, name, tags, star, open)
+			x := pe.node(b, path, place, name, tags, star, open)
 			n.branch = append(n.branch, x)
 			n.any = n.any || x.any
 		}
 	case opArray:
-		n.item = pe.node(t.item, path+"/*", name, tags, true, open)
+		n.item = pe.node(t.item, path+"/*", place+"/*", name, tags, true, open)
 		n.any = n.item.any
 	case opMap: // the rules depend on the keys
 		n.any = true
@@ -100,7 +101,7 @@ func (pe *planEntry) node(t *typ, path, name string, tags []string, star bool, o
 func (pe *planEntry) ask(n *planNode, kind pipeline.ValueKind) pipeline.Rule {
 	rule := pe.e.Plan(n.path, n.name, kind, n.tags)
 	if r := pe.p.reader; rule == 0 && r != nil {
-		if path, ok := r.renamed(n.path); ok {
+		if path, ok := r.renamed(n.place); ok {
 			rule = pe.e.Plan(path, path[strings.LastIndexByte(path, '/')+1:], kind, n.tags)
 		}
 	}
@@ -112,7 +113,8 @@ func (pe *planEntry) expand(n *planNode, open []*typ) {
 	n.open, n.any = false, false
 	for i := range n.t.fields {
 		f := &n.t.fields[i]
-		x := pe.node(f.t, n.path+"/"+escapeSeg(f.name), f.name, f.tags, n.star, open)
+		seg := "/" + escapeSeg(f.name)
+		x := pe.node(f.t, n.path+seg, n.place+seg, f.name, f.tags, n.star, open)
 		if x.any {
 			n.kids = append(n.kids, planKid{i, x})
 			n.any = true
@@ -141,7 +143,7 @@ func (pe *planEntry) key(n *planNode, key []byte) *planNode {
 		}
 	}
 	name := string(key)
-	k := pe.node(n.t.item, n.path+"/"+escapeSeg(name), name, n.tags, true, []*typ{n.t.item})
+	k := pe.node(n.t.item, n.path+"/"+escapeSeg(name), n.place+"/*", name, n.tags, true, []*typ{n.t.item})
 	if pe.left > 0 {
 		n.keys = append(n.keys, k)
 	}

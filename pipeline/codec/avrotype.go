@@ -98,11 +98,12 @@ type avroCompiler struct {
 	named    map[string]*typ
 	all      []*typ
 	defaults map[string]map[string]string
+	warnings []string
 }
 
 // compileAvro turns a parsed schema into types with code. text is the schema's source: the library reads numbers through
 // float64, defaults must not be.
-func compileAvro(s avro.Schema, texts ...string) (t *typ, err error) {
+func compileAvro(s avro.Schema, texts ...string) (t *typ, warnings []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a schema is outside data and the library is not ours
 			err = fmt.Errorf("schema cannot be compiled: %v", p)
@@ -114,15 +115,15 @@ func compileAvro(s avro.Schema, texts ...string) (t *typ, err error) {
 	}
 	t, err = c.build(s, "", 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := c.sizes(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, x := range c.all {
 		x.flatten()
 	}
-	return t, nil
+	return t, c.warnings, nil
 }
 
 func (c *avroCompiler) add(t *typ) *typ {
@@ -193,6 +194,11 @@ func (c *avroCompiler) build(s avro.Schema, place string, depth int) (*typ, erro
 		return c.record(t, x, place, depth)
 	default:
 		return nil, fmt.Errorf("unknown kind of schema %T", s)
+	}
+	if p, ok := s.(avro.PropertySchema); ok && t.logical == logicalNone && t.limit == nil {
+		if lt, _ := p.Prop("logicalType").(string); lt != "" && len(c.warnings) < 100 {
+			c.warnings = append(c.warnings, fmt.Sprintf("%s: logical type %q is not one for this %s and is ignored", place, lt, opNames[t.op]))
+		}
 	}
 	return c.add(t), nil
 }

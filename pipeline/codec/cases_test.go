@@ -182,6 +182,9 @@ func TestCaseC07DecimalsAreExact(t *testing.T) {
 			if f != nil {
 				t.Fatalf("%s: %s", row.Schema, f.Reason())
 			}
+			if w := d.fixed.schema.Warnings(); len(w) != 1 || !strings.HasPrefix(w[0], "/v: ") {
+				t.Errorf("%s: warnings %q", row.Schema, w)
+			}
 			want := pipeline.KindBytes
 			if i == 2 {
 				want = pipeline.KindString

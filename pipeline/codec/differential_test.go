@@ -412,7 +412,7 @@ func lengthen(t *typ, v any) any {
 	return plain(t, v)
 }
 
-func TestHostileCountsAreRefusedAtOnce(t *testing.T) {
+func TestINVBoundedDecodeHostileCountsAreRefusedAtOnce(t *testing.T) {
 	count := func(n int64) []byte { return binary.AppendVarint(nil, n) }
 	rows := []struct {
 		name, schema string

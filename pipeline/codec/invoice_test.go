@@ -93,7 +93,7 @@ func (e *redactEditor) Edit(pipeline.Rule, pipeline.Leaf) pipeline.Edit {
 	return pipeline.Edit{Kind: pipeline.Replace, Text: e.text}
 }
 
-func TestEveryTruncationAndLeftoverOfAnInvoiceIsRefused(t *testing.T) {
+func TestINVWholeRecordEveryTruncationAndLeftoverIsRefused(t *testing.T) {
 	d, value := invoice(t, 3)
 	s := NewScratch()
 	for n := range value {
@@ -111,7 +111,7 @@ func TestEveryTruncationAndLeftoverOfAnInvoiceIsRefused(t *testing.T) {
 	}
 }
 
-func TestEditReplacesOnlyWhatItIsTold(t *testing.T) {
+func TestINVSourceUnmutatedEditReplacesOnlyWhatItIsTold(t *testing.T) {
 	d, value := invoice(t, 4)
 	v := mustView(t, d, value)
 	before := text(t, v)

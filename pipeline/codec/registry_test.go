@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -48,8 +50,9 @@ func TestCaseC19RegistryAnswersAreClassified(t *testing.T) {
 			case row.Answer == "connection refused":
 				url = refused.URL
 			case strings.HasPrefix(row.Answer, "TLS"):
-				tls := httptest.NewTLSServer(server) // nobody trusts its certificate
-				tls.Config.ErrorLog = nil
+				tls := httptest.NewUnstartedServer(server) // nobody trusts its certificate
+				tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+				tls.StartTLS()
 				defer tls.Close()
 				url, class = tls.URL, "TRANSIENT"
 			case strings.HasPrefix(row.Answer, "timeout"):

@@ -37,11 +37,12 @@ type Schema struct {
 	refs   []Reference
 	latest bool // answered as the newest of a subject
 
-	avro  avro.Schema // for encoding only
-	root  *typ
-	json  *jsonschema.Schema
-	tags  map[string][]string // JSON Schema: tags by schema place
-	proto protoreflect.FileDescriptor
+	warnings []string
+	avro     avro.Schema // for its canonical form
+	root     *typ
+	json     *jsonschema.Schema
+	tags     map[string][]string // JSON Schema: tags by schema place
+	proto    protoreflect.FileDescriptor
 }
 
 // ParseSchema compiles a schema. references come in an order in which each one only needs those before it. The registry id
@@ -94,7 +95,7 @@ func (s *Schema) parseAvro() (err error) {
 	if s.avro, err = avro.ParseWithCache(s.text, "", cache); err != nil {
 		return err
 	}
-	s.root, err = compileAvro(s.avro, append(texts, s.text)...)
+	s.root, s.warnings, err = compileAvro(s.avro, append(texts, s.text)...)
 	return err
 }
 
@@ -106,6 +107,9 @@ func (s *Schema) Text() string { return s.text }
 
 // References are the schemas that it names, in order.
 func (s *Schema) References() []Reference { return s.refs }
+
+// Warnings are what was ignored in the schema: logical types that do not fit.
+func (s *Schema) Warnings() []string { return s.warnings }
 
 // Fingerprint is the CRC-64-AVRO of the canonical form, as the single-object encoding uses it; 0 for other formats.
 func (s *Schema) Fingerprint() uint64 {
