@@ -9,8 +9,8 @@ import (
 // commands are all verbs, under the headings of the help page.
 func (a *app) commands() []*cobra.Command {
 	return slices.Concat(
-		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.schemaCmd()),
+		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.schemaCmd(), a.topicsCmd()),
 		group("custody", a.quarantineCmd(), a.redriveCmd(), a.transformCmd()),
-		group("other", a.explainCmd(), a.versionCmd()),
+		group("other", a.demoCmd(), a.embeddedCmd(), a.explainCmd(), a.versionCmd()),
 	)
 }

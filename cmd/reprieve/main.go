@@ -35,7 +35,8 @@ type app struct {
 	file      string // of the worker
 	logLevel  string
 	logFormat string
-	terminal  bool // out is one
+	logger    *slog.Logger // instead of one over err
+	terminal  bool         // out is one
 	color     bool
 }
 
@@ -147,6 +148,9 @@ func (a *app) options() config.Options { return config.Options{Env: a.env, ReadF
 
 // log writes to standard error: standard output belongs to what was asked for.
 func (a *app) log() *slog.Logger {
+	if a.logger != nil {
+		return a.logger
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		level = slog.LevelInfo
