@@ -212,8 +212,9 @@ func (s *Service) approved(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) (
 		}
 		a.Expires = stamp(time.UnixMilli(expires))
 		switch err := s.verify(&a, m, digest); {
-		case revoked != 0:
+		case revoked != 0 && reason.Code == pipeline.CodeApprovalMissing:
 			reason = pipeline.Errorf(pipeline.CodeApprovalRevoked, string(digest), "%s revoked it", by)
+		case revoked != 0:
 		case err != nil:
 			reason = err.(*pipeline.Error)
 		case found == nil:

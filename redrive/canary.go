@@ -8,62 +8,99 @@ type traits struct {
 	fingerprint string
 }
 
-// canarySet chooses which items go first: the fewest that a greedy pass finds so that each partition and each fingerprint is
-// covered, and never an item before an earlier one of its key (order). It is deterministic: the same lines give the same
-// set. It returns indexes in sending order; at least one, at most limit (0: no limit beyond the cover).
+// canaryChain is how many earlier items of one key a canary takes along to cover one more trait: an item never goes before an
+// earlier one of its key, not even in a canary.
+const canaryChain = 50
+
+// canarySet chooses which items go first: few items that a greedy pass finds so that each partition and each fingerprint is
+// covered, with every earlier item of their keys. It is deterministic: the same lines give the same set. It returns indexes in
+// sending order; at least one, at most limit (0: as many as it takes).
 func canarySet(lines []Line, of []traits, limit int) []int {
 	if len(lines) == 0 {
 		return nil
 	}
-	before := make([]int, len(lines)) // index of the earlier item of the same key, or -1
-	last := map[string]int{}
+	c := canary{lines: lines, of: of, limit: limit, chains: map[string][]int{}, taken: map[string]int{}, parts: map[int32]bool{}, prints: map[string]bool{}}
+	c.depth = make([]int, len(lines))
 	for i := range lines {
-		before[i] = -1
-		if lines[i].Order != "" {
-			if j, ok := last[lines[i].Order]; ok {
-				before[i] = j
-			}
-			last[lines[i].Order] = i
+		if k := lines[i].Order; k != "" {
+			c.depth[i] = len(c.chains[k])
+			c.chains[k] = append(c.chains[k], i)
+		}
+		c.parts[of[i].partition], c.prints[of[i].fingerprint] = true, true
+	}
+	c.in = make([]bool, len(lines))
+	// Items that cover two traits first, then what is left, then what costs a chain: the set stays small without a search.
+	for i := range lines {
+		if c.parts[of[i].partition] && c.prints[of[i].fingerprint] && c.cost(i) == 1 {
+			c.take(i)
 		}
 	}
-	parts, prints := map[int32]bool{}, map[string]bool{}
-	for _, t := range of {
-		parts[t.partition], prints[t.fingerprint] = true, true
+	for i := range lines {
+		if (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.cost(i) == 1 {
+			c.take(i)
+		}
 	}
-	taken := map[int]bool{}
-	cover := func(i int) {
-		delete(parts, of[i].partition)
-		delete(prints, of[i].fingerprint)
-		taken[i] = true
-	}
-	// First items that cover two at once, then whatever is left: two passes keep the set small without a search.
-	for _, need := range []int{2, 1} {
+	for len(c.parts)+len(c.prints) > 0 {
+		best := -1
 		for i := range lines {
-			if len(parts)+len(prints) == 0 || limit > 0 && len(taken) >= limit {
-				break
-			}
-			if taken[i] || before[i] >= 0 && !taken[before[i]] {
-				continue
-			}
-			n := 0
-			if parts[of[i].partition] {
-				n++
-			}
-			if prints[of[i].fingerprint] {
-				n++
-			}
-			if n >= need {
-				cover(i)
+			if !c.in[i] && (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.cost(i) <= canaryChain+1 && (best < 0 || c.cost(i) < c.cost(best)) {
+				best = i
 			}
 		}
+		if best < 0 || !c.take(best) {
+			break
+		}
 	}
-	if len(taken) == 0 {
-		taken[0] = true
+	if c.n == 0 {
+		c.in[0] = true
 	}
-	out := make([]int, 0, len(taken))
-	for i := range taken {
-		out = append(out, i)
+	var out []int
+	for i, in := range c.in {
+		if in {
+			out = append(out, i)
+		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+type canary struct {
+	lines  []Line
+	of     []traits
+	limit  int
+	n      int
+	in     []bool
+	depth  []int            // earlier items of the same key
+	chains map[string][]int // items of each key, in order
+	taken  map[string]int   // how many of each chain are in: always its beginning
+	parts  map[int32]bool   // not covered yet
+	prints map[string]bool
+}
+
+// cost is how many items taking i takes.
+func (c *canary) cost(i int) int {
+	k := c.lines[i].Order
+	if k == "" {
+		return 1
+	}
+	return c.depth[i] - c.taken[k] + 1
+}
+
+// take puts i and every earlier item of its key into the set, if there is room.
+func (c *canary) take(i int) bool {
+	if c.in[i] || c.limit > 0 && c.n+c.cost(i) > c.limit {
+		return false
+	}
+	chain := []int{i}
+	if k := c.lines[i].Order; k != "" {
+		chain = c.chains[k][c.taken[k] : c.depth[i]+1]
+		c.taken[k] = c.depth[i] + 1
+	}
+	for _, j := range chain {
+		c.in[j] = true
+		c.n++
+		delete(c.parts, c.of[j].partition)
+		delete(c.prints, c.of[j].fingerprint)
+	}
+	return true
 }

@@ -99,7 +99,9 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 	start := len(out.Items)
 	at := map[pipeline.ID]int{}
 	for _, id := range ids {
-		at[id] = len(out.Items)
+		if _, twice := at[id]; !twice {
+			at[id] = len(out.Items)
+		}
 		out.Items = append(out.Items, RepairedItem{Item: id})
 	}
 	fail := func(id pipeline.ID, code pipeline.Code, text string) {
