@@ -124,7 +124,7 @@ func appendText(dst []byte, s string) []byte {
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
-	if n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' })) {
+	if s == "<<" || n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' })) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n

@@ -163,6 +163,19 @@ var foreignNames = [...]struct{ name, system, here string }{
 	{"tasks.max", "Kafka Connect", "nothing: start more workers with the same group"},
 	{"dead-letter-queue", "Conduit", "quarantine"},
 	{"processors", "Benthos and Conduit", "stages"},
+	{"dlq", "other systems", "quarantine.topic"},
+	{"dlt", "Spring", "quarantine.topic"},
+	{"deadLetterQueue", "other systems", "quarantine.topic"},
+	{"dead_letter_queue", "other systems", "quarantine.topic"},
+	{"dead-letter-topic.name", "other systems", "quarantine.topic"},
+	{"on_error", "other systems", "quarantine and stages: classify.policy"},
+	{"sink", "other systems", "the route stage"},
+	{"steps", "other systems", "stages"},
+	{"retries", "other systems", "retry.attempts"},
+	{"brokers", "other systems", "clusters.NAME of the worker file, with bootstrap.servers"},
+	{"kafka", "other systems", "clusters.NAME of the worker file"},
+	{"schema_registry", "Benthos", "registries.NAME of the worker file"},
+	{"database", "other systems", "ledgers.NAME of the worker file"},
 	{"pipeline.processors", "Benthos", "stages"},
 	{"input", "Benthos", "source"},
 	{"output", "Benthos", "the route stage"},
@@ -203,7 +216,7 @@ func (d *decoder) foreign(e *entry, path string) bool {
 	}
 	walk(e, "")
 	found := false
-	tolerant, target := (*entry)(nil), false
+	var tolerant *entry
 	var rest []leaf
 	for _, l := range leaves {
 		known, system, here, exact := foreignName(l.name)
@@ -228,13 +241,8 @@ func (d *decoder) foreign(e *entry, path string) bool {
 			suggestion = "did you mean " + meant + "? " + suggestion
 		}
 		d.problem(&value{line: l.at.line, column: l.at.column}, join(path, l.name), CodeUnknownKey, "unknown key", suggestion)
-		switch known {
-		case "errors.tolerance":
-			if l.at.value.text == "all" {
-				tolerant = l.at
-			}
-		case "errors.deadletterqueue.topic.name", "errors.dead.letter.queue.topic.name":
-			target = l.at.value.text != ""
+		if known == "errors.tolerance" && l.at.value.text == "all" {
+			tolerant = l.at
 		}
 	}
 	if !found {
@@ -243,6 +251,7 @@ func (d *decoder) foreign(e *entry, path string) bool {
 	for _, l := range rest {
 		d.problem(&value{line: l.at.line, column: l.at.column}, join(path, l.name), CodeUnknownKey, "unknown key", "")
 	}
+	target := d.doc.Has("errors.deadletterqueue.topic.name") || d.doc.Has("errors.dead.letter.queue.topic.name") || d.doc.Has("quarantine.topic")
 	if tolerant != nil && !target {
 		d.problem(&value{line: tolerant.value.line, column: tolerant.value.column}, join(path, "errors.tolerance"), CodeUnsafe,
 			"'tolerance: all' without a dead-letter topic drops failed records", "name the topic in quarantine.topic")

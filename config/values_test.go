@@ -33,6 +33,9 @@ func TestINVConfigSecretNoProblemShowsAVariable(t *testing.T) {
 		}
 		nodes := scalars(&root)
 		for _, value := range []string{canary, canary + " /x", "^" + canary, "$." + canary, "http://u:" + canary + "@h", "header:" + canary, "5" + canary} {
+			if raceEnabled && value != canary {
+				continue // the same code on other texts
+			}
 			opt := Options{Env: func(n string) (string, bool) { return value, n == "CANARY" }}
 			for from := range nodes {
 				for to := from; to < min(from+2, len(nodes)); to++ { // one value, and two neighbours that hold the same
