@@ -220,6 +220,7 @@ func (l *Log) reader() (*reader, error) {
 		"enable.auto.commit":       false,
 		"enable.auto.offset.store": false,
 		"enable.partition.eof":     true,
+		"fetch.wait.max.ms":        10, // the next partition waits for the answer of the one before
 		"auto.offset.reset":        "earliest",
 	})
 	if err != nil {
