@@ -27,6 +27,7 @@ type Arrival struct {
 	Stands  pipeline.Position // of the message on the dead-letter topic
 	TimeMS  int64             // of the message
 	Cluster string            // of the dead-letter topic
+	Rebuilt bool              // the ledger is being rebuilt: what persons did to the item is not known
 }
 
 // Admitted counts what became of arrivals: New items, Seen again, Repeated (the same message once more: nothing changed).
@@ -236,6 +237,9 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 	}
 	if l.Forged {
 		it.Flags |= FlagForged
+	}
+	if ar.Rebuilt {
+		it.Flags |= FlagRebuilt
 	}
 	return it
 }

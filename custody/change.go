@@ -3,6 +3,7 @@ package custody
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -191,6 +192,27 @@ func (c *Items) Note(ctx context.Context, who Actor, t Target, text string) (Rep
 	}
 	return c.apply(ctx, who, PermTriage, t, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
 		return items, nil, c.set(tx, who, items, change{event: "note", detail: map[string]string{"note": ledger.Cut(text, 4*maxName)}})
+	})
+}
+
+// Vouch takes marks off items that somebody has asked about: same_event, rebuilt, conflict, contested. They may then go into a
+// bulk redrive. Codes: ERR_INPUT_INVALID (another mark), ERR_EVIDENCE_MISSING, those of a change.
+func (c *Items) Vouch(ctx context.Context, who Actor, t Target, marks Flag, evidence string) (Report, error) {
+	if marks == 0 || marks&^(FlagSameEvent|FlagRebuilt|FlagConflict|FlagContested) != 0 {
+		return Report{}, pipeline.Errorf(pipeline.CodeInputInvalid, "", "one can vouch for same_event, rebuilt, conflict and contested")
+	}
+	if err := needs(pipeline.CodeEvidenceMissing, evidence, "evidence"); err != nil {
+		return Report{}, err
+	}
+	return c.apply(ctx, who, PermResolve, t, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
+		for flags, its := range byFlags(items) {
+			left := flags &^ marks
+			ch := change{event: "vouched", cols: []string{"flags"}, args: []any{int64(left)}, detail: map[string]string{"marks": strings.Join((flags & marks).Names(), " "), "evidence": evidence}, keep: func(it *Item) { it.Flags = left }}
+			if err := c.set(tx, who, its, ch); err != nil {
+				return nil, nil, err
+			}
+		}
+		return items, nil, nil
 	})
 }
 

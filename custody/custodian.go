@@ -38,6 +38,8 @@ type CustodianOptions struct {
 	Log   *slog.Logger   // nil: silent
 	// Backoff is how long to wait after the n-th failure in a row of the ledger, from 1. Default 100 ms doubled up to 10 s.
 	Backoff func(n int) time.Duration
+	// Rebuild marks every item as rebuilt: the ledger was lost, and what persons did to its items is not in the topics.
+	Rebuild bool
 	// Batch is the most messages of one ledger transaction. Default 500.
 	Batch int
 	// Idle is how long one poll waits. Default 100 ms.

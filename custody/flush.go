@@ -162,7 +162,7 @@ func (k *Custodian) letter(r *read, at pipeline.Position, rec *pipeline.Record) 
 		k.damaged(r, at, rec, pipeline.Errorf(pipeline.CodeRedactFailed, at.String(), "a foreign letter could not be redacted safely"))
 		return
 	}
-	r.arrivals = append(r.arrivals, Arrival{Letter: l, Stands: at, TimeMS: rec.TimeMS, Cluster: k.o.Cluster})
+	r.arrivals = append(r.arrivals, Arrival{Letter: l, Stands: at, TimeMS: rec.TimeMS, Cluster: k.o.Cluster, Rebuilt: k.o.Rebuild})
 }
 
 // adopt completes a foreign letter by what the worker file says of its topic, and redacts it: nothing reaches the ledger

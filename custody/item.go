@@ -22,9 +22,10 @@ const (
 	FlagRaw                        // no dialect was recognised
 	FlagForged                     // it said reprieve-* without a valid signature
 	FlagErased                     // its payload was erased
+	FlagExpired                    // its payload was dropped when its retention ended
 )
 
-var flagNames = []string{"same_event", "rebuilt", "contested", "conflict", "raw", "forged", "erased"}
+var flagNames = []string{"same_event", "rebuilt", "contested", "conflict", "raw", "forged", "erased", "expired"}
 
 // Names are the flags as words.
 func (f Flag) Names() []string {

@@ -102,7 +102,7 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 			v.add(place, "its state is %s and its history says %s", it.State, *state)
 		}
 		switch {
-		case pItem == nil && it.Flags&FlagErased == 0 && it.State != Expired:
+		case pItem == nil && it.Flags&(FlagErased|FlagExpired) == 0:
 			v.add("payloads/"+string(it.ID), "the payload is missing")
 		case pItem != nil && !bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest):
 			v.add("payloads/"+string(it.ID), "the payload was changed: its digest does not hold")

@@ -1,0 +1,239 @@
+package custody
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+)
+
+// Retention says how long items stay. The longest rule that fits an item counts; an item's own ExpiresMS (extend) and a legal
+// hold win over all.
+type Retention struct {
+	Default  time.Duration                    // 0: 30 days
+	Class    map[pipeline.Class]time.Duration // by failure class
+	Pipeline map[string]time.Duration         // by pipeline: the data class of its topics
+	Warn     time.Duration                    // how long before the end its owner is told; 0: 5 days
+}
+
+const defaultRetention = 30 * 24 * time.Hour
+
+// Of is how long an item stays after its quarantine.
+func (r Retention) Of(it *Item) time.Duration {
+	d := r.Default
+	if d == 0 {
+		d = defaultRetention
+	}
+	return max(d, r.Class[it.Class], r.Pipeline[it.Pipeline])
+}
+
+// EndMS is when the item may go; 0 is never.
+func (r Retention) EndMS(it *Item) int64 {
+	switch {
+	case it.LegalHold != "":
+		return 0
+	case it.ExpiresMS != 0:
+		return it.ExpiresMS
+	}
+	return it.QuarantinedMS + r.Of(it).Milliseconds()
+}
+
+func (r Retention) shortest() time.Duration {
+	d := r.Default
+	if d == 0 {
+		d = defaultRetention
+	}
+	return d // rules only make it longer
+}
+
+// Extend moves the end of items, later or earlier, by a decision with a reason. Codes: ERR_REASON_MISSING, ERR_INPUT_INVALID (a time
+// that is past), those of a change.
+func (c *Items) Extend(ctx context.Context, who Actor, t Target, until time.Time, reason string) (Report, error) {
+	if err := needs(pipeline.CodeReasonMissing, reason, "a reason"); err != nil {
+		return Report{}, err
+	}
+	ms := until.UnixMilli()
+	if !until.After(c.clock()) {
+		return Report{}, pipeline.Errorf(pipeline.CodeInputInvalid, until.UTC().Format(pipeline.TimeForm), "the new end is past")
+	}
+	return c.apply(ctx, who, PermRetention, t, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
+		err := c.set(tx, who, items, change{event: "extend", cols: []string{"expires_ms"}, args: []any{ms}, detail: map[string]string{"until_ms": strconv.FormatInt(ms, 10), "reason": reason}, keep: func(it *Item) { it.ExpiresMS = ms }})
+		return items, nil, err
+	})
+}
+
+// Expiry counts what an expiry did.
+type Expiry struct {
+	Expired  int64 // open items that are lost: the loss is in their history
+	Payloads int64 // payloads of closed items that were dropped
+	Held     int64 // items that a legal hold kept
+}
+
+// ExpiryBatch is how many items one transaction of Expire takes.
+const ExpiryBatch = 500
+
+// Expire ends what is over: an open item becomes EXPIRED, which records the loss; a closed one keeps its state; either way the
+// payloads and repaired bytes go, and metadata and history stay. REDRIVING items wait until their redrive is decided. It may
+// be interrupted and repeated. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, error) {
+	var sum Expiry
+	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
+		return sum, err
+	}
+	after := ""
+	for {
+		var n int
+		var last string
+		var one Expiry
+		err := c.db.Write(ctx, func(tx *ledger.Tx) (err error) {
+			one = Expiry{}
+			n, last, err = c.expireChunk(tx, who, r, after, &one)
+			return err
+		})
+		if err != nil {
+			return sum, err
+		}
+		sum.Expired += one.Expired
+		sum.Payloads += one.Payloads
+		sum.Held += one.Held
+		if n < ExpiryBatch {
+			return sum, c.db.DropEmptyWeeks(ctx)
+		}
+		after = last
+	}
+}
+
+func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string, sum *Expiry) (n int, last string, err error) {
+	now := tx.NowMS()
+	// Candidates by the shortest rule; which of them are over, the rules say.
+	var ids []string
+	err = tx.Each(`SELECT id FROM items WHERE quarantined_ms < ? AND id > ? AND state NOT IN ('REDRIVING', 'PARKED', 'EXPIRED') AND flags & ? = 0
+		AND EXISTS (SELECT 1 FROM payloads p WHERE p.item = items.id AND p.week = items.payload_week) ORDER BY id LIMIT ?`,
+		[]any{now - r.shortest().Milliseconds(), after, int64(FlagErased), ExpiryBatch}, func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+	if err != nil || len(ids) == 0 {
+		return 0, "", err
+	}
+	items, err := load(tx, ids, true)
+	if err != nil {
+		return 0, "", err
+	}
+	var open, gone []*Item
+	for _, id := range ids {
+		it := items[pipeline.ID(id)]
+		switch end := r.EndMS(it); {
+		case it.LegalHold != "":
+			sum.Held++
+		case end > now || it.State == Redriving:
+		case it.State.Open():
+			open, gone = append(open, it), append(gone, it)
+		default:
+			gone = append(gone, it)
+		}
+	}
+	moved, _, err := c.move(tx, who, open, change{ev: Expire, cols: []string{"resolution"}, args: []any{"expired"}, keep: func(it *Item) { it.Resolution = "expired" },
+		each: func(it *Item) map[string]string {
+			return map[string]string{"loss": "the payload was dropped unprocessed", "after_days": strconv.FormatInt((now-it.QuarantinedMS)/ledger.DayMS, 10), "owner": it.Owner}
+		}})
+	if err != nil {
+		return 0, "", err
+	}
+	sum.Expired += int64(len(moved))
+	sum.Payloads += int64(len(gone) - len(moved))
+	for flags, its := range byFlags(gone) {
+		flags |= FlagExpired
+		if err := c.set(tx, who, its, change{event: "payload_expired", cols: []string{"flags"}, args: []any{int64(flags)}, keep: func(it *Item) { it.Flags = flags }}); err != nil {
+			return 0, "", err
+		}
+	}
+	return len(ids), ids[len(ids)-1], dropPayloads(tx, gone)
+}
+
+func byFlags(items []*Item) map[Flag][]*Item {
+	out := map[Flag][]*Item{}
+	for _, it := range items {
+		out[it.Flags] = append(out[it.Flags], it)
+	}
+	return out
+}
+
+// dropPayloads deletes what the ledger holds of items, repaired bytes included.
+func dropPayloads(tx *ledger.Tx, items []*Item) error {
+	byWeek := map[int64][]string{}
+	var all []string
+	for _, it := range items {
+		byWeek[it.PayloadWeek] = append(byWeek[it.PayloadWeek], string(it.ID))
+		all = append(all, string(it.ID))
+	}
+	for week, ids := range byWeek {
+		in, arg := tx.In("item", ids)
+		if _, err := tx.Exec("DELETE FROM payloads WHERE week = ? AND "+in, week, arg); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	in, arg := tx.In("item", all)
+	_, err := tx.Exec("DELETE FROM repair_payloads WHERE "+in, arg)
+	return err
+}
+
+// Ending is how many open items of an owner end soon.
+type Ending struct {
+	Tenant, Owner, Pipeline string
+	N                       int64
+	FirstMS                 int64 // when the first of them ends
+}
+
+// EndingSoon counts open items whose end comes within r.Warn, by tenant, owner and pipeline: those to tell. Codes:
+// ERR_PERMISSION_DENIED.
+func (c *Items) EndingSoon(ctx context.Context, who Actor, r Retention) ([]Ending, error) {
+	if err := c.Check(ctx, who, PermRead, ""); err != nil {
+		return nil, err
+	}
+	warn := r.Warn
+	if warn == 0 {
+		warn = 5 * 24 * time.Hour
+	}
+	type key struct{ tenant, owner, pipeline string }
+	sums := map[key]*Ending{}
+	var out []Ending
+	err := c.db.Read(ctx, func(tx *ledger.Tx) error {
+		clear(sums)
+		out = nil
+		cond, args := c.roles.visible(tx, who, "tenant")
+		now := tx.NowMS()
+		var order []key
+		err := tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND state IN "+openStates+" AND quarantined_ms < ? ORDER BY tenant, owner, pipeline",
+			append(args, now-r.shortest().Milliseconds()+warn.Milliseconds()), func(scan func(...any) error) error {
+				it, err := scanItem(scan)
+				if err != nil {
+					return err
+				}
+				end := r.EndMS(it)
+				if end == 0 || end > now+warn.Milliseconds() {
+					return nil
+				}
+				k := key{it.Tenant, it.Owner, it.Pipeline}
+				if sums[k] == nil {
+					sums[k] = &Ending{Tenant: k.tenant, Owner: k.owner, Pipeline: k.pipeline, FirstMS: end}
+					order = append(order, k)
+				}
+				sums[k].N++
+				sums[k].FirstMS = min(sums[k].FirstMS, end)
+				return nil
+			})
+		for _, k := range order {
+			out = append(out, *sums[k])
+		}
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,195 @@
+package custody_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/custody/custodytest"
+	"reprieve.dev/ledger"
+	"reprieve.dev/pipeline"
+)
+
+func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		ids := e.Admit(t, 0, 8)
+		who := custodytest.Admin
+		e.Triage(t, ids[1:7]...)
+		must := func(_ custody.Report, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(e.Items.LegalHold(e.Ctx, who, custody.One(ids[1]), "case 1"))
+		must(e.Items.Discard(e.Ctx, who, custody.One(ids[2]), "r", "e"))
+		must(e.Items.Extend(e.Ctx, who, custody.One(ids[3]), custodytest.Start.Add(60*24*time.Hour), "waits for the vendor"))
+		must(e.Items.Resolve(e.Ctx, who, custody.One(ids[4]), custody.ResolvedApplied, "r", "e"))
+		if err := e.Items.Within(e.Ctx, func(tx *ledger.Tx) error {
+			_, _, err := e.Items.Intend(tx, who, &custody.Intent{Manifest: manifest}, ids[5:6], custody.Accept{Unconfirmed: true})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		must(e.Items.Hold(e.Ctx, who, custody.One(ids[6]), "policy"))
+		keep := custody.Retention{Default: 30 * 24 * time.Hour, Class: map[pipeline.Class]time.Duration{pipeline.Payload: 31 * 24 * time.Hour}}
+		e.Turn(27 * 24 * time.Hour)
+		soon, err := e.Items.EndingSoon(e.Ctx, custodytest.Operator, keep)
+		if err != nil || len(soon) != 1 || soon[0].N != 4 {
+			t.Fatalf("%+v %v", soon, err)
+		}
+		e.Turn(3*24*time.Hour + time.Hour)
+		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Held: 1}) {
+			t.Fatalf("a day too early: %+v %v", x, err)
+		}
+		e.Turn(24 * time.Hour)
+		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Expired: 3, Payloads: 2, Held: 1}) {
+			t.Fatalf("%+v %v", x, err)
+		}
+		want := []custody.State{custody.Expired, custody.Triaged, custody.Discarded, custody.Triaged, custody.Reconciled, custody.Redriving, custody.Expired, custody.Expired}
+		gone := []bool{true, false, true, false, true, false, true, true}
+		for i, id := range ids {
+			s := e.Show(t, id)
+			if s.Item.State != want[i] {
+				t.Errorf("%d is %s", i, s.Item.State)
+			}
+			if _, err := e.Items.Open(e.Ctx, who, id, "look"); (pipeline.CodeOf(err) == pipeline.CodePayloadMissing) != gone[i] {
+				t.Errorf("%d: %v", i, err)
+			}
+			if want[i] == custody.Expired {
+				for _, h := range s.History {
+					if h.To == "EXPIRED" && h.Detail["loss"] == "" {
+						t.Errorf("%d: the loss is not recorded", i)
+					}
+				}
+			}
+		}
+		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Held: 1}) {
+			t.Fatalf("again: %+v %v", x, err)
+		}
+		mustVerify(t, e)
+	})
+}
+
+func TestErasedBytesAreGoneAndTheRestVerifies(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		ids := e.Admit(t, 0, 21)
+		who := custodytest.Admin
+		e.Triage(t, ids...)
+		if _, err := e.Items.LegalHold(e.Ctx, who, custody.One(ids[3]), "case 1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Items.Within(e.Ctx, func(tx *ledger.Tx) error {
+			_, _, err := e.Items.StoreRepairs(tx, who, []custody.NewRepair{{StoredRepair: custody.StoredRepair{Item: ids[10]}, Bytes: custody.Bytes{Value: []byte("r")}}})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Items.EraseEntity(e.Ctx, custodytest.Operator, "acme", "acct-3", "request 7"); pipeline.CodeOf(err) != pipeline.CodePermissionDenied {
+			t.Fatal(err)
+		}
+		x, err := e.Items.EraseEntity(e.Ctx, who, "acme", "acct-3", "request 7")
+		if err != nil || x.Items != 2 || len(x.Held) != 1 || x.Held[0] != ids[3] || len(x.Topics) != 2 {
+			t.Fatalf("%+v %v", x, err)
+		}
+		for _, id := range []pipeline.ID{ids[10], ids[17]} {
+			if _, err := e.Items.Open(e.Ctx, who, id, "look"); pipeline.CodeOf(err) != pipeline.CodeErased {
+				t.Error(err)
+			}
+			s := e.Show(t, id)
+			if code := s.Item.Redrivable(); code != pipeline.CodeErased {
+				t.Error(code)
+			}
+			if !s.History[0].Erased || s.History[len(s.History)-1].Event != "erased" || s.History[len(s.History)-1].Actor != "root" {
+				t.Errorf("%+v", s.History)
+			}
+		}
+		var n int
+		if err := e.Store.SQL(t).QueryRow("SELECT (SELECT count(*) FROM repair_payloads) + (SELECT count(*) FROM payloads WHERE item = '" + string(ids[10]) + "')").Scan(&n); err != nil || n != 0 {
+			t.Fatal(n, err)
+		}
+		if x, err = e.Items.EraseEntity(e.Ctx, who, "acme", "acct-3", "request 7"); err != nil || x.Items != 0 || x.Previous != 2 {
+			t.Fatalf("%+v %v", x, err)
+		}
+		mustVerify(t, e)
+	})
+}
+
+func TestExportsAreCompleteAndHarmless(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		list := e.Arrivals(0, 3)
+		list[1].Letter.Reason = `=HYPERLINK("https://example.org","x")`
+		list[1].Letter.Value = []byte{0xff, 0}
+		list[1].Letter.Original.Offset = 9007199254740993
+		if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		n, err := e.Items.Export(e.Ctx, custodytest.Operator, custody.Selection{}, custody.ExportOptions{CSV: true}, &out)
+		if err != nil || n != 3 {
+			t.Fatal(n, err)
+		}
+		rows, err := csv.NewReader(&out).ReadAll()
+		if err != nil || len(rows) != 4 || rows[0][0] != "id" {
+			t.Fatal(rows, err)
+		}
+		for _, r := range rows[1:] {
+			for _, cell := range r {
+				if strings.HasPrefix(cell, "=") {
+					t.Errorf("a formula: %s", cell)
+				}
+			}
+		}
+		if _, err := e.Items.Export(e.Ctx, custodytest.Operator, custody.Selection{}, custody.ExportOptions{Payloads: true, Reason: "r"}, &out); pipeline.CodeOf(err) != pipeline.CodePermissionDenied {
+			t.Fatal(err)
+		}
+		out.Reset()
+		n, err = e.Items.Export(e.Ctx, custodytest.Owner, selection(t, "id="+string(list[1].Letter.Item)), custody.ExportOptions{Payloads: true, Reason: "for the vendor"}, &out)
+		if err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		var line struct {
+			ID, Offset, State string
+			Record            struct {
+				Offset string
+				Value  map[string]string
+			}
+		}
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Offset != "9007199254740993" || line.Record.Offset != line.Offset || line.Record.Value["base64"] != "/wA=" || line.State != "DEAD_LETTERED" {
+			t.Fatalf("%s %v", out.Bytes(), err)
+		}
+		h := e.Show(t, list[1].Letter.Item).History
+		if last := h[len(h)-1]; last.Event != "revealed" || last.Detail["by"] != "export" {
+			t.Fatalf("%+v", last)
+		}
+	})
+}
+
+func TestRebuiltItemsAreHeldOutUntilSomebodyVouches(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		a := custodytest.Arrival(e.Letter(0), 0)
+		a.Rebuilt = true
+		if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, []custody.Arrival{a}); err != nil {
+			t.Fatal(err)
+		}
+		id := a.Letter.Item
+		e.Confirm(t, 0, 1)
+		e.Triage(t, id)
+		if code := e.Show(t, id).Item.Redrivable(); code != pipeline.CodeItemHeld {
+			t.Fatal(code)
+		}
+		if _, err := e.Items.Vouch(e.Ctx, custodytest.Operator, custody.One(id), custody.FlagErased, "e"); pipeline.CodeOf(err) != pipeline.CodeInputInvalid {
+			t.Fatal(err)
+		}
+		if _, err := e.Items.Vouch(e.Ctx, custodytest.Operator, custody.One(id), custody.FlagRebuilt, "asked the payment provider"); err != nil {
+			t.Fatal(err)
+		}
+		if code := e.Show(t, id).Item.Redrivable(); code != "" {
+			t.Fatal(code)
+		}
+	})
+}
