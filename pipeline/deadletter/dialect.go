@@ -16,7 +16,7 @@ type family struct {
 	read     func(*Letter, []pipeline.Header) //
 }
 
-// families in the order of preference when the last header of two stands at the same place, which cannot be.
+// families are all that are known. Their order does not matter: no header belongs to two.
 func families() []family {
 	return []family{
 		{dialect: Connect, has: prefixed(connectPrefix), needs: []string{connectTopic, connectException, connectStage}, read: readConnect},
@@ -68,14 +68,17 @@ func (f *family) in(hs []pipeline.Header) (last int, ok bool) {
 
 // parseForeign reads another system's letter: the family that was written last, because each system appends its headers to
 // those that it found. Numbers that have not the family's form are unknown, not zero. Everything in it is a claim: no item,
-// no tenant, no attempt is taken from it.
-func parseForeign(r *pipeline.Record) *Letter {
+// no tenant, no attempt is taken from it. dialect "" is any.
+func parseForeign(dialect string, r *pipeline.Record) *Letter {
 	l := &Letter{Kind: KindLetter, Dialect: Raw, Original: NoPosition, At: NoPosition, OriginalMS: -1,
 		QuarantinedMS: r.TimeMS, Faithful: Inline, Key: r.Key, Value: r.Value}
 	var found *family
 	at := -1
 	fs := families()
 	for i := range fs {
+		if dialect != "" && fs[i].dialect != dialect {
+			continue
+		}
 		if last, ok := fs[i].in(r.Headers); ok && last > at {
 			at, found = last, &fs[i]
 		}

@@ -210,3 +210,43 @@ func TestNullAndOddNumbersAreUnknown(t *testing.T) {
 		t.Errorf("null headers: %+v", l)
 	}
 }
+
+func TestASaidDialectIsTheOnlyOneLookedFor(t *testing.T) {
+	hs := headers(connectTopic, "a", connectPartition, "1", connectOffset, "5", "kafka_dlt-original-topic", "b", "kafka_dlt-original-partition", be32(2),
+		"kafka_dlt-original-offset", be64(6), "kafka_dlt-exception-fqcn", "E")
+	for dialect, want := range map[string]string{"": "b/2/6", Spring: "b/2/6", Connect: "a/1/5", Streams: "/-1/-1", Raw: "/-1/-1", "no such": "/-1/-1"} {
+		l, err := ParseAs(dialect, "d", &pipeline.Record{Headers: hs}, nil)
+		if err != nil || l.Original.String() != want {
+			t.Errorf("%s: %v, %v", dialect, l.Original, err)
+		}
+		if want == "/-1/-1" && l.Dialect != Raw {
+			t.Errorf("%s: read as %s", dialect, l.Dialect)
+		}
+	}
+	ring := newRing(t, "k1")
+	if l, err := ParseAs(Connect, dlq, arrived(appendLetter(t, exampleLetter(), Profiles{Connect: true}, ring)), ring); err != nil || l.Dialect != Reprieve {
+		t.Errorf("our own letter: %v, %v", l, err)
+	}
+}
+
+// No header name belongs to two families: else which one is read would depend on their order.
+func TestFamiliesDoNotOverlap(t *testing.T) {
+	fs := families()
+	names := map[string]bool{}
+	for _, f := range fs {
+		for _, n := range append(append([]string(nil), f.needs...), f.together...) {
+			names[n] = true
+		}
+	}
+	for n := range names {
+		owners := 0
+		for _, f := range fs {
+			if f.has(n) {
+				owners++
+			}
+		}
+		if owners != 1 {
+			t.Errorf("%s belongs to %d families", n, owners)
+		}
+	}
+}

@@ -19,6 +19,12 @@ import (
 // any other system's. Key, Value and header values of the letter are borrowed from r. Codes: ERR_LETTER_INVALID (signed, but
 // not a letter of this version; keep it raw). Cost: one HMAC, then one pass over the headers a field.
 func Parse(topic string, r *pipeline.Record, v *seal.Ring) (*Letter, error) {
+	return ParseAs("", topic, r, v)
+}
+
+// ParseAs is Parse where somebody said how the topic's letters are spelled: of the foreign dialects only that one is looked
+// for, and a message without its headers is raw. Our own letters are read as ever. "" is Parse.
+func ParseAs(dialect, topic string, r *pipeline.Record, v *seal.Ring) (*Letter, error) {
 	ours := false
 	for i := range r.Headers {
 		if isOurs(r.Headers[i].Name) {
@@ -29,7 +35,7 @@ func Parse(topic string, r *pipeline.Record, v *seal.Ring) (*Letter, error) {
 	if ours && verify(topic, r, v) {
 		return parseOwn(topic, r)
 	}
-	l := parseForeign(r)
+	l := parseForeign(dialect, r)
 	l.Forged = ours
 	return l, nil
 }
@@ -263,7 +269,7 @@ func letterError(topic string, r *pipeline.Record, format string, args ...any) e
 	return pipeline.Errorf(pipeline.CodeLetterInvalid, place, "a signed letter is not readable: "+format, args...)
 }
 
-// equalFold tells whether a header of ours has this text; for tests of a value without a copy.
+// equalText tells whether a header has exactly this text.
 func equalText(hs []pipeline.Header, name, text string) bool {
 	b, ok := find(hs, name)
 	return ok && bytes.Equal(b, []byte(text))
