@@ -26,10 +26,25 @@ func Canonical(v any) ([]byte, error) {
 	}
 	// encoding/json writes the escape where a string is not valid UTF-8, and the character itself where it was there: two
 	// different values would get one digest.
-	if bytes.Contains(buf.Bytes(), []byte(`\ufffd`)) {
+	if replaced(buf.Bytes()) {
 		return nil, refuse(codeInput, "", "a text is not valid UTF-8")
 	}
 	return CanonicalBytes(bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}))
+}
+
+// replaced tells whether a JSON text has the escape of U+FFFD; "\\\\ufffd" is a backslash and five letters.
+func replaced(text []byte) bool {
+	for at := 0; ; at++ {
+		n := bytes.IndexByte(text[at:], '\\')
+		if n < 0 {
+			return false
+		}
+		at += n
+		if bytes.HasPrefix(text[at:], []byte(`\ufffd`)) {
+			return true
+		}
+		at++ // whatever is escaped
+	}
 }
 
 // CanonicalBytes is the canonical form of one JSON text. It refuses what Canonical refuses, and what is not strict JSON

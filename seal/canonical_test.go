@@ -78,6 +78,16 @@ func TestCanonicalOfGoValues(t *testing.T) {
 	if want := "{\"a\":9007199254740992,\"r\":{\"x\":[],\"y\":1},\"z\":\"<&>\u2028\ufffd\"}"; err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}
+	for _, s := range []string{`\ufffd`, `\\ufffd`, "\ufffd", `a\`, `\`} {
+		if got, err := Canonical(s); err != nil || string(got) != naive(s) {
+			t.Errorf("%q is %s, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"\xff", "\\\xff", "\\\\\xff", "\ufffd\xff"} {
+		if got, err := Canonical(s); err == nil {
+			t.Errorf("%q is %s", s, got)
+		}
+	}
 	d, err := Digest(map[string]string{"b": "1", "a": "2"})
 	if err != nil || d != SHA256([]byte(`{"a":"2","b":"1"}`)) {
 		t.Error(d, err)
