@@ -38,7 +38,7 @@ func anyPolicy(t *rapid.T) *Policy {
 		f.Decide = append(f.Decide, r)
 	}
 	o := Options{
-		Bounds: Bounds{Attempts: rapid.Uint8().Draw(t, "bound"), Age: time.Duration(rapid.Int64Range(-1, int64(48*time.Hour)).Draw(t, "age")),
+		Bounds: Bounds{Attempts: uint8(rapid.IntRange(0, 7).Draw(t, "bound")), Age: time.Duration(rapid.Int64Range(-1, int64(48*time.Hour)).Draw(t, "age")),
 			Cumulative: time.Duration(rapid.Int64Range(-1, int64(time.Hour)).Draw(t, "cumulative"))},
 		Retry:      Retry{Topic: rapid.SampledFrom([]string{"t.retry", "t.retry", "t.retry", ""}).Draw(t, "retry topic"), Backoff: Backoff{Jitter: rapid.Float64Range(0, 0.5).Draw(t, "jitter")}},
 		Quarantine: "t.dlq", OutagePause: rapid.Bool().Draw(t, "outage pause"),

@@ -110,6 +110,30 @@ decide:
 	}
 }
 
+func TestThePlatformsBoundsClampEveryPolicy(t *testing.T) {
+	five := uint8(5)
+	o := Options{Bounds: Bounds{Attempts: 2, Delay: time.Second}, Retry: Retry{Topic: "t.retry", Attempts: &five}, Quarantine: "t.dlq"}
+	p := load(t, `decide: [{name: eager, when: 'tenant == "acme"', attempts: 5, backoff: {initial: 10s, max: 1h}}]`, o)
+	for _, tenant := range []string{"", "acme"} {
+		f := facts(pipeline.CodeHTTPTimeout, 1)
+		f.Tenant = tenant
+		if d := p.Decide(f); d.Action != pipeline.ActRetry || d.NotBefore > f.NowMS+1000 {
+			t.Errorf("%q: the second retry: got %+v", tenant, d)
+		}
+		f.Attempt = 2
+		if d := p.Decide(f); d.Action != pipeline.ActQuarantine || d.Code != pipeline.CodeRetryExhausted || d.Attempt != 2 {
+			t.Errorf("%q: after two: got %+v", tenant, d)
+		}
+	}
+	if got := strings.Join(p.Clamped(), "\n"); !strings.Contains(got, "retry: 5 retries become 2") || !strings.Contains(got, "eager: waits of up to 1h0m0s become 1s") {
+		t.Errorf("got %s", got)
+	}
+	short := load(t, "{}", Options{Bounds: Bounds{Cumulative: 350 * time.Millisecond}, Retry: Retry{Topic: "t.retry"}})
+	if d := short.Decide(facts(pipeline.CodeHTTPTimeout, 2)); d.Code != pipeline.CodeRetryExhausted {
+		t.Errorf("100 and 200 ms fit into 350, 400 does not: got %+v", d)
+	}
+}
+
 func TestRetryAfterIsHonouredButBounded(t *testing.T) {
 	p := Default(Bounds{Cumulative: 60 * time.Second}, "t.retry", "t.dlq", Backoff{})
 	f := facts(pipeline.CodeHTTPUnavailable, 0)

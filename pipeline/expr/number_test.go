@@ -86,6 +86,45 @@ func TestIntegersCompareWithDoublesExactly(t *testing.T) {
 	})
 }
 
+// operandOf draws a number of any kind with its exact value; a double against a decimal stands for its shortest text.
+func operandOf(t *rapid.T, label string) (o operand, exactly, shortest *big.Rat) {
+	switch rapid.IntRange(0, 3).Draw(t, label+" kind") {
+	case 0:
+		i := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-3, 3)).Draw(t, label)
+		r := new(big.Rat).SetInt64(i)
+		return operand{kind: kindInt, i: i}, r, r
+	case 1:
+		u := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 3)).Draw(t, label)
+		r := new(big.Rat).SetUint64(u)
+		return operand{kind: kindUint, u: u}, r, r
+	case 2:
+		f := rapid.OneOf(rapid.Float64Range(-1e25, 1e25), rapid.Float64Range(-3, 3), rapid.SampledFrom([]float64{0, 1, -1, 0.1, 1 << 63, 1 << 53})).Draw(t, label)
+		short, _ := new(big.Rat).SetString(fmt.Sprint(f))
+		return operand{kind: kindFloat, f: f}, new(big.Rat).SetFloat64(f), short
+	}
+	text := rapid.OneOf(rapid.StringMatching(`-?(0|[1-9][0-9]{0,22})\.[0-9]{1,4}`), rapid.SampledFrom([]string{"0.1", "1.0", "-1.0", "0.0"})).Draw(t, label)
+	x, _ := parseExact([]byte(text))
+	r, _ := new(big.Rat).SetString(text)
+	return operand{kind: kindDec, x: x}, r, r
+}
+
+func TestNumbersOfAllKindsCompareAsRationals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		for range 20 {
+			a, exactA, shortA := operandOf(t, "a")
+			b, exactB, shortB := operandOf(t, "b")
+			want := exactA.Cmp(exactB)
+			if a.kind == kindDec || b.kind == kindDec {
+				want = shortA.Cmp(shortB)
+			}
+			got, ok := order(&a, &b)
+			if !ok || got != want || equal(&a, &b) != (want == 0) {
+				t.Fatalf("%+v to %+v: got %d, want %d", a, b, got, want)
+			}
+		}
+	})
+}
+
 func TestHostileExponentsEndAtOnce(t *testing.T) {
 	b := batchOf(rec("n", num("1E"+strings.Repeat("9", 100_000)), "m", num("1"+strings.Repeat("0", 1_000_000)), "z", num("0E99999999999")))
 	start := time.Now()
