@@ -105,8 +105,8 @@ func TestWhatStopsABrokerIsSaid(t *testing.T) {
 	}
 	defer b.Close()
 	for name, conf := range map[string]embedded.BrokerConfig{
-		"no folder":         {},
-		"a folder in use":   {Dir: dir},
+		"no folder":            {},
+		"a folder in use":      {Dir: dir},
 		"a port that is taken": {Dir: t.TempDir(), Port: port(t, b.Bootstrap())},
 	} {
 		if other, err := embedded.StartBroker(conf); pipeline.CodeOf(err) != pipeline.CodeEnvironmentTool {

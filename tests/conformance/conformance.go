@@ -167,8 +167,8 @@ func assign(t T, s Source, n int) map[pipeline.TP]pipeline.Checkpoint {
 	return all
 }
 
-// read polls until n records came, and returns them by partition.
-func read(t T, s Source, n int) map[pipeline.TP][]pipeline.Record {
+// Read polls until n records came, and returns them by partition.
+func Read(t T, s Source, n int) map[pipeline.TP][]pipeline.Record {
 	t.Helper()
 	got := map[pipeline.TP][]pipeline.Record{}
 	count := 0
@@ -202,8 +202,8 @@ func quiet(t T, s Source, why string) {
 	}
 }
 
-// write sends messages and waits until all are acknowledged.
-func write(t T, k Sink, msgs ...pipeline.Message) *pipeline.Sending {
+// Write sends messages and waits until all are acknowledged.
+func Write(t T, k pipeline.Sink, msgs ...pipeline.Message) *pipeline.Sending {
 	t.Helper()
 	s := send(t, k, msgs...)
 	if len(s.Bad) > 0 {

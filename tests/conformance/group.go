@@ -104,7 +104,7 @@ func settle(t T, n int, ms ...*member) {
 func handOver(t T, c Cluster) {
 	topic, group := c.CreateTopic(t, 2, nil), c.Name("handover")
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, append(numbered(topic, 0, 0, 100), numbered(topic, 1, 0, 100)...)...)
+	Write(t, k, append(numbered(topic, 0, 0, 100), numbered(topic, 1, 0, 100)...)...)
 	a := join(t, c, "A", group, topic)
 	settle(t, 2, a)
 	until(t, "A has all", func() bool {
@@ -134,7 +134,7 @@ func handOver(t T, c Cluster) {
 func CaseC28(t T, c Cluster) {
 	topic, group := c.CreateTopic(t, 2, nil), c.Name("strangers")
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, append(numbered(topic, 0, 0, 70), numbered(topic, 1, 0, 70)...)...)
+	Write(t, k, append(numbered(topic, 0, 0, 70), numbered(topic, 1, 0, 70)...)...)
 	a := join(t, c, "A", group, topic)
 	settle(t, 2, a)
 	b := join(t, c, "B", group, topic)
@@ -185,7 +185,7 @@ func CaseC26(t T, c Cluster) {
 		t.Fatalf("Close: %v", err)
 	}
 	settle(t, 2, a)
-	write(t, k, numbered(topic, moved.Partition, 0, 1)...)
+	Write(t, k, numbered(topic, moved.Partition, 0, 1)...)
 	until(t, "the new record on the partition that came back", func() bool { a.turn(); return a.taken[moved] == 1 })
 }
 
@@ -248,7 +248,7 @@ func shared(t T, c Cluster) {
 	topic, group := c.CreateTopic(t, parts, nil), c.Name("shared")
 	k := c.Sink(t, SinkOptions{})
 	for p := range int32(parts) {
-		write(t, k, numbered(topic, p, 0, each)...)
+		Write(t, k, numbered(topic, p, 0, each)...)
 	}
 	seen := map[string]int{}
 	count := 0

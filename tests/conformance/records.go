@@ -44,9 +44,9 @@ func CaseC32(t T, c Cluster) {
 	for i := range msgs {
 		msgs[i].Topic, msgs[i].Partition, msgs[i].TimeMS = topic, 0, 1_760_000_000_000+int64(i)
 	}
-	write(t, k, msgs...)
+	Write(t, k, msgs...)
 	s := c.Source(t, SourceOptions{Group: c.Name("shapes"), Topics: []string{topic}})
-	got := read(t, s, len(msgs))[pipeline.TP{Topic: topic}]
+	got := Read(t, s, len(msgs))[pipeline.TP{Topic: topic}]
 	for i := range msgs {
 		m, r := &msgs[i], &got[i]
 		if r.Offset != int64(i) || r.TimeMS != m.TimeMS || r.TimeType != pipeline.TimeCreate {
@@ -82,7 +82,7 @@ func orderIsKept(t T, c Cluster) {
 	topic := c.CreateTopic(t, parts, nil)
 	k := c.Sink(t, SinkOptions{})
 	for p := range int32(parts) {
-		write(t, k, numbered(topic, p, 0, each)...)
+		Write(t, k, numbered(topic, p, 0, each)...)
 	}
 	s := c.Source(t, SourceOptions{Group: c.Name("order"), Topics: []string{topic}, MaxBatch: most})
 	at := map[pipeline.TP]int64{}
@@ -115,9 +115,9 @@ func largeIsWhole(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
 	value := bytes.Repeat([]byte("0123456789abcdef"), 900_000/16)
-	write(t, k, pipeline.Message{Topic: topic, Value: value, From: -1}, pipeline.Message{Topic: topic, Value: []byte("small"), From: -1})
+	Write(t, k, pipeline.Message{Topic: topic, Value: value, From: -1}, pipeline.Message{Topic: topic, Value: []byte("small"), From: -1})
 	s := c.Source(t, SourceOptions{Group: c.Name("large"), Topics: []string{topic}})
-	got := read(t, s, 2)[pipeline.TP{Topic: topic}]
+	got := Read(t, s, 2)[pipeline.TP{Topic: topic}]
 	if !bytes.Equal(got[0].Value, value) || string(got[1].Value) != "small" {
 		t.Errorf("%d bytes and %q came, want %d bytes and small", len(got[0].Value), got[1].Value, len(value))
 	}
@@ -126,7 +126,7 @@ func largeIsWhole(t T, c Cluster) {
 func lanes(t T, c Cluster) {
 	live, retry := c.CreateTopic(t, 1, nil), c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, pipeline.Message{Topic: live, Value: []byte("l"), From: -1}, pipeline.Message{Topic: retry, Value: []byte("r"), From: -1})
+	Write(t, k, pipeline.Message{Topic: live, Value: []byte("l"), From: -1}, pipeline.Message{Topic: retry, Value: []byte("r"), From: -1})
 	s := c.Source(t, SourceOptions{Group: c.Name("lanes"), Topics: []string{live}, Retry: map[string]bool{retry: true}})
 	for range 2 {
 		b := next[*pipeline.Batch](t, s, func(pipeline.Event) {})
@@ -148,7 +148,7 @@ func reader(t T, c Cluster, topic string, parts int) Source {
 func pauseIsSilent(t T, c Cluster) {
 	topic := c.CreateTopic(t, 2, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, append(numbered(topic, 0, 0, 500), numbered(topic, 1, 0, 500)...)...)
+	Write(t, k, append(numbered(topic, 0, 0, 500), numbered(topic, 1, 0, 500)...)...)
 	s := reader(t, c, topic, 2)
 	p0, p1 := pipeline.TP{Topic: topic}, pipeline.TP{Topic: topic, Partition: 1}
 	at := map[pipeline.TP]int64{}
@@ -177,7 +177,7 @@ func pauseIsSilent(t T, c Cluster) {
 		}
 		return at[p1] == 500
 	})
-	write(t, k, numbered(topic, 0, 500, 10)...)
+	Write(t, k, numbered(topic, 0, 500, 10)...)
 	quiet(t, s, "paused")
 	if at[p0] != stopped {
 		t.Fatalf("the paused partition went on to %d", at[p0])
@@ -197,7 +197,7 @@ func pauseIsSilent(t T, c Cluster) {
 func startsPaused(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, numbered(topic, 0, 0, 5)...)
+	Write(t, k, numbered(topic, 0, 0, 5)...)
 	s := c.Source(t, SourceOptions{Group: c.Name("startpaused"), Topics: []string{topic}})
 	a := next[pipeline.Assigned](t, s, nil)
 	if err := s.Pause(a.TPs...); err != nil {
@@ -207,13 +207,13 @@ func startsPaused(t T, c Cluster) {
 	if err := s.Resume(a.TPs...); err != nil {
 		t.Fatalf("Resume: %v", err)
 	}
-	read(t, s, 5)
+	Read(t, s, 5)
 }
 
 func seeks(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, numbered(topic, 0, 0, 300)...)
+	Write(t, k, numbered(topic, 0, 0, 300)...)
 	s := reader(t, c, topic, 1)
 	tp := pipeline.TP{Topic: topic}
 	first := func() int64 {
@@ -251,13 +251,13 @@ func seeks(t T, c Cluster) {
 func startsElsewhere(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, numbered(topic, 0, 0, 20)...)
+	Write(t, k, numbered(topic, 0, 0, 20)...)
 	s := c.Source(t, SourceOptions{Group: c.Name("elsewhere"), Topics: []string{topic}})
 	a := next[pipeline.Assigned](t, s, nil)
 	if err := s.Seek(a.TPs[0], 15); err != nil {
 		t.Fatalf("Seek: %v", err)
 	}
-	if got := read(t, s, 5)[a.TPs[0]]; got[0].Offset != 15 {
+	if got := Read(t, s, 5)[a.TPs[0]]; got[0].Offset != 15 {
 		t.Fatalf("offset %d came first, want 15", got[0].Offset)
 	}
 }
@@ -265,7 +265,7 @@ func startsElsewhere(t T, c Cluster) {
 func checkpoints(t T, c Cluster) {
 	topic := c.CreateTopic(t, 2, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, append(numbered(topic, 0, 0, 50), numbered(topic, 1, 0, 50)...)...)
+	Write(t, k, append(numbered(topic, 0, 0, 50), numbered(topic, 1, 0, 50)...)...)
 	group := c.Name("checkpoints")
 	s := c.Source(t, SourceOptions{Group: group, Topics: []string{topic}})
 	assign(t, s, 2)
@@ -288,7 +288,7 @@ func checkpoints(t T, c Cluster) {
 	if g := got[p1]; g.Next != 30 || !g.Ahead.Empty() {
 		t.Errorf("checkpoint %+v came back, want 30 and nothing else", g)
 	}
-	recs := read(t, s, 40+20)
+	recs := Read(t, s, 40+20)
 	if recs[p0][0].Offset != 10 || recs[p1][0].Offset != 30 {
 		t.Errorf("reading began at %d and %d, want 10 and 30", recs[p0][0].Offset, recs[p1][0].Offset)
 	}

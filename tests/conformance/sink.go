@@ -64,7 +64,7 @@ func completes(t T, c Cluster) {
 		t.Errorf("more completions than Sendings")
 	default:
 	}
-	got := read(t, c.Source(t, SourceOptions{Group: c.Name("completes"), Topics: []string{topic}}), 500)
+	got := Read(t, c.Source(t, SourceOptions{Group: c.Name("completes"), Topics: []string{topic}}), 500)
 	for tp, recs := range got {
 		for _, r := range recs {
 			if want := at[pipeline.Position{TP: tp, Offset: r.Offset}]; string(r.Value) != want {
@@ -96,7 +96,7 @@ func CaseC41(t T, c Cluster) {
 		}
 		msgs = append(msgs, pipeline.Message{Topic: topics[row.n], Partition: -1, Key: []byte(row.key), From: -1})
 	}
-	s := write(t, k, msgs...)
+	s := Write(t, k, msgs...)
 	for i, row := range table {
 		if got := s.Msgs[i].Partition; got != row.p {
 			t.Errorf("%s of %d partitions went to %d, want %d", row.key, row.n, got, row.p)
@@ -107,8 +107,8 @@ func CaseC41(t T, c Cluster) {
 func times(t T, c Cluster) {
 	topic := c.CreateTopic(t, 1, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, pipeline.Message{Topic: topic, TimeMS: 1_700_000_000_123, From: -1}, pipeline.Message{Topic: topic, From: -1})
-	got := read(t, c.Source(t, SourceOptions{Group: c.Name("times"), Topics: []string{topic}}), 2)[pipeline.TP{Topic: topic}]
+	Write(t, k, pipeline.Message{Topic: topic, TimeMS: 1_700_000_000_123, From: -1}, pipeline.Message{Topic: topic, From: -1})
+	got := Read(t, c.Source(t, SourceOptions{Group: c.Name("times"), Topics: []string{topic}}), 2)[pipeline.TP{Topic: topic}]
 	if got[0].TimeMS != 1_700_000_000_123 {
 		t.Errorf("time %d came back, want 1700000000123", got[0].TimeMS)
 	}
@@ -142,7 +142,7 @@ func tooLarge(t T, c Cluster) {
 	msgs[17].Value = bytes.Repeat([]byte("x"), 20_000)
 	s := send(t, k, msgs...)
 	oneBad(t, s, 17, pipeline.CodeTooLarge)
-	got := read(t, c.Source(t, SourceOptions{Group: c.Name("toolarge"), Topics: []string{topic}}), 40)
+	got := Read(t, c.Source(t, SourceOptions{Group: c.Name("toolarge"), Topics: []string{topic}}), 40)
 	seen := map[string]bool{}
 	for _, r := range got[pipeline.TP{Topic: topic}] {
 		seen[string(r.Value)] = true
@@ -180,7 +180,7 @@ func CaseC44(t T, c Cluster) {
 		pipeline.Message{Topic: topic, Key: []byte("inv-1"), Value: []byte("{}"), From: -1},
 		pipeline.Message{Topic: topic, Key: []byte("inv-1"), Value: nil, From: -1})
 	oneBad(t, s, 0, pipeline.CodeSendKeyless)
-	got := read(t, c.Source(t, SourceOptions{Group: c.Name("keyless"), Topics: []string{topic}}), 2)[pipeline.TP{Topic: topic}]
+	got := Read(t, c.Source(t, SourceOptions{Group: c.Name("keyless"), Topics: []string{topic}}), 2)[pipeline.TP{Topic: topic}]
 	if got[1].Value != nil {
 		t.Errorf("the delete marker arrived as %s, want null", show(got[1].Value))
 	}
@@ -222,11 +222,11 @@ func backPressure(t T, c Cluster) {
 			t.Fatalf("refused: %v", s.Bad[0].Failure.Reason())
 		}
 	}
-	if got := read(t, c.Source(t, SourceOptions{Group: c.Name("full"), Topics: []string{topic}}), accepted); len(got) != 1 {
+	if got := Read(t, c.Source(t, SourceOptions{Group: c.Name("full"), Topics: []string{topic}}), accepted); len(got) != 1 {
 		t.Errorf("%d partitions were read", len(got))
 	}
 	// one that is larger than all that may be on its way still goes when it is alone
-	write(t, k, numbered(topic, 0, 0, 1000)...)
+	Write(t, k, numbered(topic, 0, 0, 1000)...)
 	t.Logf("full %d times", full)
 }
 
@@ -241,7 +241,7 @@ func sendOrder(t T, c Cluster) {
 	for range 20 {
 		done(t, k)
 	}
-	got := read(t, c.Source(t, SourceOptions{Group: c.Name("sendorder"), Topics: []string{topic}}), 2000)
+	got := Read(t, c.Source(t, SourceOptions{Group: c.Name("sendorder"), Topics: []string{topic}}), 2000)
 	for tp, recs := range got {
 		for i, r := range recs {
 			if string(r.Value) != fmt.Sprint(i) {
@@ -261,7 +261,7 @@ func probes(t T, c Cluster) {
 			t.Fatalf("Probe: %v", err)
 		}
 	}
-	for _, recs := range read(t, c.Source(t, SourceOptions{Group: c.Name("probe"), Topics: []string{topic}}), 1) {
+	for _, recs := range Read(t, c.Source(t, SourceOptions{Group: c.Name("probe"), Topics: []string{topic}}), 1) {
 		if _, ok := recs[0].Header("reprieve-probe"); !ok {
 			t.Errorf("the probe has no header reprieve-probe: %v", recs[0].Headers)
 		}

@@ -16,9 +16,9 @@ func RunTx(t T, c Cluster) {
 
 func commits(t T, c Cluster) {
 	in, out, group := c.CreateTopic(t, 1, nil), c.CreateTopic(t, 1, nil), c.Name("txgroup")
-	write(t, c.Sink(t, SinkOptions{}), numbered(in, 0, 0, 10)...)
+	Write(t, c.Sink(t, SinkOptions{}), numbered(in, 0, 0, 10)...)
 	s := c.Source(t, SourceOptions{Group: group, Topics: []string{in}})
-	read(t, s, 10)
+	Read(t, s, 10)
 	x := c.Tx(t, c.Name("tx"))
 	reader := c.Source(t, SourceOptions{Group: c.Name("committed"), Topics: []string{out}})
 	assign(t, reader, 1)
@@ -34,7 +34,7 @@ func commits(t T, c Cluster) {
 	if err := x.Commit(ctx, map[pipeline.TP]pipeline.Checkpoint{{Topic: in}: cp}, s.Group()); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
-	read(t, reader, 10)
+	Read(t, reader, 10)
 	if got := c.Committed(t, group)[pipeline.TP{Topic: in}]; got.Next != 10 || got.Starts != 1 || !got.Ahead.Has(12) {
 		t.Errorf("the group has committed %+v, want %+v", got, cp)
 	}
@@ -42,9 +42,9 @@ func commits(t T, c Cluster) {
 
 func aborts(t T, c Cluster) {
 	in, out, group := c.CreateTopic(t, 1, nil), c.CreateTopic(t, 1, nil), c.Name("abortgroup")
-	write(t, c.Sink(t, SinkOptions{}), numbered(in, 0, 0, 3)...)
+	Write(t, c.Sink(t, SinkOptions{}), numbered(in, 0, 0, 3)...)
 	s := c.Source(t, SourceOptions{Group: group, Topics: []string{in}})
-	read(t, s, 3)
+	Read(t, s, 3)
 	x := c.Tx(t, c.Name("tx"))
 	ctx, cancel := timeout()
 	defer cancel()
@@ -65,7 +65,7 @@ func aborts(t T, c Cluster) {
 	if err := x.Commit(ctx, map[pipeline.TP]pipeline.Checkpoint{{Topic: in}: {Next: 3, InFlight: -1}}, s.Group()); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
-	recs := read(t, c.Source(t, SourceOptions{Group: c.Name("r"), Topics: []string{out}}), 2)[pipeline.TP{Topic: out}]
+	recs := Read(t, c.Source(t, SourceOptions{Group: c.Name("r"), Topics: []string{out}}), 2)[pipeline.TP{Topic: out}]
 	if string(recs[0].Value) != "100" || string(recs[1].Value) != "101" {
 		t.Errorf("%q and %q are to be seen, want 100 and 101", recs[0].Value, recs[1].Value)
 	}
@@ -92,7 +92,7 @@ func fences(t T, c Cluster) {
 	if err := x.Commit(ctx, nil, nil); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
-	recs := read(t, c.Source(t, SourceOptions{Group: c.Name("r"), Topics: []string{out}}), 1)[pipeline.TP{Topic: out}]
+	recs := Read(t, c.Source(t, SourceOptions{Group: c.Name("r"), Topics: []string{out}}), 1)[pipeline.TP{Topic: out}]
 	if string(recs[0].Value) != "7" {
 		t.Errorf("%q is to be seen, want 7", recs[0].Value)
 	}
@@ -129,7 +129,7 @@ func offsetsOf(t T, l pipeline.Log, tp pipeline.TP, want ...int64) (got []int64)
 func reads(t T, c Cluster) {
 	topic := c.CreateTopic(t, 2, nil)
 	k := c.Sink(t, SinkOptions{})
-	write(t, k, numbered(topic, 1, 0, 6000)...)
+	Write(t, k, numbered(topic, 1, 0, 6000)...)
 	l := c.Log(t)
 	tp := pipeline.TP{Topic: topic, Partition: 1}
 	for _, want := range [][]int64{{0}, {5, 6, 7, 100, 5999}, {0, 2999, 3000, 5998}, nil} {
@@ -178,7 +178,7 @@ func readsGaps(t T, c Cluster) {
 func infos(t T, c Cluster) {
 	topic := c.CreateTopic(t, 2, map[string]string{"retention.ms": "86400000", "max.message.bytes": "5000", "message.timestamp.type": "LogAppendTime"})
 	compacted := c.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
-	write(t, c.Sink(t, SinkOptions{}), numbered(topic, 1, 0, 7)...)
+	Write(t, c.Sink(t, SinkOptions{}), numbered(topic, 1, 0, 7)...)
 	l := c.Log(t)
 	ctx, cancel := timeout()
 	defer cancel()
@@ -200,9 +200,9 @@ func infos(t T, c Cluster) {
 
 func groupOffsets(t T, c Cluster) {
 	topic, group := c.CreateTopic(t, 2, nil), c.Name("offsets")
-	write(t, c.Sink(t, SinkOptions{}), numbered(topic, 0, 0, 9)...)
+	Write(t, c.Sink(t, SinkOptions{}), numbered(topic, 0, 0, 9)...)
 	s := c.Source(t, SourceOptions{Group: group, Topics: []string{topic}})
-	read(t, s, 9)
+	Read(t, s, 9)
 	if err := s.Commit(map[pipeline.TP]pipeline.Checkpoint{{Topic: topic}: {Next: 9, InFlight: -1}}); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
