@@ -1,6 +1,9 @@
 package deadletter
 
-import "reprieve.dev/pipeline"
+import (
+	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
+)
 
 // Kind is what a message on a dead-letter topic stands for.
 type Kind string
@@ -118,3 +121,19 @@ const DefaultHeaderBytes = 5632
 
 // MaxAttempts is how many of the last attempts a message carries. The ledger has them all: each arrival brings its own.
 const MaxAttempts = 16
+
+// maxPointerKey is the longest key that a pointer carries.
+const maxPointerKey = 4096
+
+// Pointer is the letter that says where the record is and what it was, and carries nothing of it: no value, no header of the
+// source, no key beyond 4 KiB. It is for records that fit into their own topic but not, with what a letter adds, into the
+// dead-letter topic; the faithful bytes stay in the source. It always fits into 16 KiB.
+func (l *Letter) Pointer() *Letter {
+	p := *l
+	p.Value, p.Headers, p.Faithful, p.Enc = nil, nil, Source, ""
+	p.DigestRedacted = pipeline.Digest(seal.SHA256(nil))
+	if len(p.Key) > maxPointerKey {
+		p.Key = nil
+	}
+	return &p
+}

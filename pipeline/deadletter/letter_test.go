@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
 )
 
 func TestLetterGolden(t *testing.T) {
@@ -289,6 +290,31 @@ func TestHeadersAreBounded(t *testing.T) {
 		if n := sizeOf(m.Headers[3:]); n > most {
 			t.Errorf("%+v: %d bytes of headers", p, n)
 		}
+	}
+}
+
+// A producer that writes a megabyte into an id, a key or a header must not be able to make a record that no letter can hold.
+func TestPointerAlwaysFits(t *testing.T) {
+	ring := newRing(t, "k1")
+	huge := strings.Repeat("9é", 500_000)
+	l := exampleLetter()
+	l.Identity = pipeline.Identity{Consumer: "c", Tenant: huge, EventID: huge, Entity: huge, BusinessID: huge, Token: huge, Version: huge}
+	l.Key, l.Value = []byte(huge), []byte(huge)
+	l.Headers = []pipeline.Header{{Name: "x", Value: []byte(huge)}}
+	l.Reason, l.Stack = huge, huge
+	m := &pipeline.Message{Topic: dlq}
+	if err := Append(m, l.Pointer(), Profiles{Connect: true, MessageBytes: 16 << 10}, ring); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(dlq, arrived(m), ring)
+	if err != nil || got.Original != l.Original || got.Item != l.Item || got.Faithful != Source || got.Value != nil || got.Key != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got.Identity.EventID != seal.SHA256([]byte(huge)) || got.Identity.Consumer != "c" {
+		t.Errorf("event id %q", cutChars(got.Identity.EventID, 80))
+	}
+	if l.Value == nil || l.Headers == nil {
+		t.Error("the letter itself was changed")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
 )
 
 // writer appends headers of ours; their values share one buffer.
@@ -54,16 +55,20 @@ func (w *writer) time(name string, ms int64) {
 	w.raw(name, start)
 }
 
-// identity writes who the record says it is; no limit applies (INV-IDENTITY).
+// MaxIdentity is the longest identity text, in bytes, that a header carries. A longer one is nobody's id but somebody's way to
+// make letters that no topic takes: its digest stands for it. It is never cut (INV-IDENTITY); the quarantine id is made
+// from all of it.
+const MaxIdentity = 1024
+
+// identity writes who the record says it is.
 func (w *writer) identity(id *pipeline.Identity) {
-	w.text(headerEventID, id.EventID)
-	w.text(headerTenant, id.Tenant)
-	w.text(headerEntity, id.Entity)
-	w.text(headerVersion, id.Version)
-	w.text(headerBusinessID, id.BusinessID)
-	w.text(headerToken, id.Token)
-	w.text(headerConsumer, id.Consumer)
-	w.text(headerRelease, id.Release)
+	for _, f := range [...]struct{ name, text string }{{headerEventID, id.EventID}, {headerTenant, id.Tenant}, {headerEntity, id.Entity},
+		{headerVersion, id.Version}, {headerBusinessID, id.BusinessID}, {headerToken, id.Token}, {headerConsumer, id.Consumer}, {headerRelease, id.Release}} {
+		if len(f.text) > MaxIdentity {
+			f.text = seal.SHA256([]byte(f.text))
+		}
+		w.text(f.name, f.text)
+	}
 }
 
 // attempts writes the last MaxAttempts as JSON: [{"n":1,"at":"...","code":"..."}].
