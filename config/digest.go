@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 
 	"gopkg.in/yaml.v3"
@@ -124,7 +125,8 @@ func appendText(dst []byte, s string) []byte {
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
-	if s == "<<" || n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' })) {
+	odd := func(r rune) bool { return r != '\n' && r != ' ' && (unicode.IsSpace(r) || unicode.IsControl(r) || !unicode.IsPrint(r)) }
+	if s == "<<" || n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, odd)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
