@@ -125,7 +125,9 @@ func appendText(dst []byte, s string) []byte {
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
-	odd := func(r rune) bool { return r != '\n' && r != ' ' && (unicode.IsSpace(r) || unicode.IsControl(r) || !unicode.IsPrint(r)) }
+	odd := func(r rune) bool {
+		return r != '\n' && r != ' ' && (unicode.IsSpace(r) || unicode.IsControl(r) || !unicode.IsPrint(r))
+	}
 	if s == "<<" || n.Style == yaml.LiteralStyle && (s[0] <= ' ' || strings.Contains(s, " \n") || strings.HasSuffix(s, " ") || strings.ContainsFunc(s, odd)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
