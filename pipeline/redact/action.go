@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
@@ -187,6 +188,41 @@ func (e *Editor) appendLast4(dst, v []byte, h *hit) []byte {
 		dst = append(dst, c)
 	}
 	return dst
+}
+
+// prune takes back hits on what an earlier pass wrote: hashes and tokens of this Redactor.
+func (e *Editor) prune(s []byte, from int) {
+	k := from
+	for i := from; i < len(e.hits); i++ {
+		h := e.hits[i]
+		if a := e.r.action(&h); (a == actHash || a == actToken) && h.kind != kindPAN && e.r.made(s[h.from:h.to]) {
+			continue
+		}
+		e.hits[k] = h
+		k++
+	}
+	e.hits = e.hits[:k]
+}
+
+// made says that v is a hash or a token as this Redactor writes them.
+func (r *Redactor) made(v []byte) bool {
+	if rest, ok := bytes.CutPrefix(v, []byte("tok_")); ok {
+		for _, c := range rest {
+			if (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+				return false
+			}
+		}
+		return len(v) == 12 || len(v)%8 == 0 && len(v) > 12 && len(v) <= 56
+	}
+	rest, ok := bytes.CutPrefix(v, []byte("hmac256:"))
+	if ok {
+		rest, ok = bytes.CutPrefix(rest, []byte(r.hashKeyID+":"))
+	}
+	if !ok || len(rest) != 2*sha256.Size {
+		return false
+	}
+	_, ok = hexValue(rest)
+	return ok
 }
 
 func plainASCII(v []byte) bool {

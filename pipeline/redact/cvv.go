@@ -1,10 +1,17 @@
 package redact
 
 // codeValue takes the value of a name that means a verification value: three or four digits and nothing else in the word.
-func (e *Editor) codeValue(t *reading, from int, quote byte) {
+func (e *Editor) codeValue(t *reading, from int, bare bool) {
 	if to := codeDigits(t.b, from); to > 0 {
-		e.add(t, from, to, hit{kind: kindCVV, literal: quote == 0})
+		e.add(t, from, to, hit{kind: kindCVV, literal: bare && quoted(t.b, from)})
 	}
+}
+
+// quoted says that the name before a value that starts at i stands in quotation marks, as in JSON.
+func quoted(b []byte, i int) bool {
+	for i--; i > 0 && (b[i] == ' ' || b[i] == '\t'); i-- {
+	}
+	return i > 0 && b[i] == ':' && b[i-1] == '"'
 }
 
 // codeDigits is where three or four digits that start at i end, 0 if that is not what stands there.

@@ -34,14 +34,16 @@ func (e *Editor) value(s []byte, m meaning, path string, nested int, escaped boo
 		e.secretLeaf(s)
 	}
 	if n := len(e.hits); n > mark && e.hits[n-1].from == 0 && e.hits[n-1].to == len(s) {
+		e.prune(s, mark)
 		return
 	}
 	if nested < maxNested && len(s) >= 8 && e.nested(s, path, nested, escaped) {
 		e.settle(mark)
 		return
 	}
-	e.scan(s, m)
+	e.windows(s, m)
 	e.settle(mark)
+	e.prune(s, mark)
 }
 
 // nested tries s as a document. False: it is none, and nothing was found yet.

@@ -8,21 +8,22 @@ import (
 
 // Editor is one goroutine's scratch and the pipeline.Editor of its Redactor. It keeps no payload bytes between records.
 type Editor struct {
-	r      *Redactor
-	hits   []hit
-	norm   []byte
-	pos    []int32
-	read   reading
-	chain  chain
-	out    []byte
-	num    [40]byte
-	digits [24]byte
-	path   []byte
-	tmp    []byte
-	doc    []byte // a JSON document, to look at its names
-	depth  [maxNested]level
-	fail   *failure
-	last   failure
+	r       *Redactor
+	hits    []hit
+	norm    []byte
+	pos     []int32
+	read    reading
+	chain   chain
+	covered int // signs of the text up to here are in a hit of the pass that is running
+	out     []byte
+	num     [40]byte
+	digits  [24]byte
+	path    []byte
+	tmp     []byte
+	doc     []byte // a JSON document, to look at its names
+	depth   [maxNested]level
+	fail    *failure
+	last    failure
 
 	namesOnly bool // a document is walked for its member names
 	nameHit   bool // a member name on the way to a leaf holds a card number

@@ -111,6 +111,9 @@ func (e *Editor) authLeaf(s []byte) {
 	for next < end && (s[next] == ' ' || s[next] == '\t' || s[next] == '+') {
 		next++
 	}
+	if k == end && headerScheme(s[i:k]) != noScheme {
+		return // the scheme alone
+	}
 	if next > k && next < end && (headerScheme(s[i:k]) != noScheme || !secretLooking(s[i:k]) && plainWord(s[i:k])) {
 		if !masked(s[next:end]) && !prose(s[next:end]) {
 			e.hits = append(e.hits, hit{from: next, to: end, kind: kindAuth})

@@ -283,7 +283,7 @@ func (r *Redactor) isCard(d []byte, m meaning, grouped bool) bool {
 	if grouped {
 		return true
 	}
-	return !looksLikeTime(d) && !(len(d) == 13 && gtin(d))
+	return !looksLikeTime(d) && !(len(d) == 13 && d[0] == '4' && d[1] <= '4' && gtin(d)) // 400 to 440: articles of Germany
 }
 
 // looksLikeTime knows the numbers that clocks make in issuer ranges: .NET ticks (18 digits, years 1990 to 2090) and

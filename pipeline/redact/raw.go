@@ -14,13 +14,12 @@ const (
 	overlap = 1 << 10
 )
 
-// text finds what goes in b, of any length.
-func (e *Editor) text(b []byte, m meaning) {
+// windows is scan for texts of any length.
+func (e *Editor) windows(b []byte, m meaning) {
 	if len(b) <= window {
-		e.value(b, m, "", 0, false)
+		e.scan(b, m)
 		return
 	}
-	mark := len(e.hits)
 	for start, size := 0, window; start < len(b); {
 		end := min(start+size, len(b))
 		from := len(e.hits)
@@ -29,19 +28,13 @@ func (e *Editor) text(b []byte, m meaning) {
 		if end == len(b) {
 			break
 		}
-		next := end - overlap
-		if n := len(e.hits); n > from && e.hits[n-1].to >= end-1 { // what was found may go on
-			if h := e.hits[n-1]; h.from > start {
-				next = min(next, h.from)
-			} else if size < len(b) {
-				size *= 2
-				e.hits = e.hits[:from]
-				continue
-			}
+		if n := len(e.hits); n > from && e.hits[n-1].to >= end-1 { // what was found may go on: look at twice as much
+			e.hits = e.hits[:from]
+			size *= 2
+			continue
 		}
-		start, size = next, window
+		start, size = end-overlap, window
 	}
-	e.settle(mark)
 }
 
 // raw masks in place what is found in bytes that no codec could read: as a document if they are one, as text, and as binary:
@@ -73,13 +66,14 @@ func (e *Editor) raw(dst, b []byte) (out []byte, changed bool) {
 	if len(e.hits) == mark {
 		return dst, false
 	}
-	return e.render(dst, b, e.hits[mark:], true), true
+	out = e.render(dst, b, e.hits[mark:], true)
+	return out, !bytes.Equal(out[len(dst):], b)
 }
 
 // binary finds what goes in bytes that may be text, binary or both.
 func (e *Editor) binary(b []byte, m meaning) {
 	mark := len(e.hits)
-	e.text(b, m)
+	e.value(b, m, "", 0, false)
 	if plain(b) || !e.r.pan {
 		return
 	}
@@ -109,7 +103,7 @@ func (e *Editor) prefixed(b []byte, m meaning) {
 			continue
 		}
 		for _, n := range [...]int{int(b[i-1]) / 2, int(b[i-1])} {
-			if n < minDigits || n > 27 || i+n > len(b) || n == int(b[i-1])/2 && b[i-1]&1 != 0 {
+			if n < minDigits || n > 27 || i+n > len(b) || n == int(b[i-1])/2 && b[i-1]&1 != 0 || !plain(b[i:i+n]) {
 				continue
 			}
 			t := reading{b: b[i : i+n], n: n}
@@ -233,11 +227,7 @@ func (e *Editor) header(h *pipeline.Header) (name string, value []byte, changed 
 		return name, value, changed
 	}
 	m := nameMeaning(h.Name, false)
-	if len(value) > window {
-		e.text(value, m)
-	} else {
-		e.value(value, m, "", 0, false)
-	}
+	e.value(value, m, "", 0, false)
 	if len(e.hits) > 0 {
 		return name, e.render(nil, value, e.hits, false), true
 	}

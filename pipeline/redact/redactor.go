@@ -244,7 +244,7 @@ func (r *Redactor) Text(s string) string {
 	defer r.editors.Put(e)
 	e.begin()
 	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
-	e.text(b, means)
+	e.value(b, means, "", 0, false)
 	if e.fail != nil {
 		return hiddenText
 	}

@@ -1,8 +1,10 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // kind is what a detector found.
@@ -193,6 +195,7 @@ func (e *Editor) add(t *reading, from, to int, h hit) {
 	h.from, h.to = t.at(from), t.at(to)
 	if h.to > h.from {
 		e.hits = append(e.hits, h)
+		e.covered = max(e.covered, to)
 	}
 }
 
@@ -202,11 +205,7 @@ func (e *Editor) settle(from int) {
 	if len(h) < 2 {
 		return
 	}
-	for i := 1; i < len(h); i++ {
-		for j := i; j > 0 && (h[j].from < h[j-1].from || h[j].from == h[j-1].from && h[j].to > h[j-1].to); j-- {
-			h[j], h[j-1] = h[j-1], h[j]
-		}
-	}
+	slices.SortFunc(h, func(a, b hit) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 	k := 0
 	for i := 1; i < len(h); i++ {
 		if h[i].from < h[k].to {

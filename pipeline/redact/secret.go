@@ -308,13 +308,13 @@ func (e *Editor) cookieValue(t *reading, from int, quote byte) {
 }
 
 // secretValue takes the value of a key, token or password.
-func (e *Editor) secretValue(t *reading, from int, quote byte) {
+func (e *Editor) secretValue(t *reading, from int, quote byte, colon bool) {
 	b := t.b
 	end := valueEnd(b, from, quote)
 	if end <= from || masked(b[from:end]) {
 		return
 	}
-	if prose(b[from:end]) {
+	if prose(b[from:end]) || end == from+1 && b[from] == '0' {
 		return
 	}
 	if s := headerScheme(b[from:tokenEnd(b, from)]); s != noScheme { // X-Api-Key: Bearer x
@@ -325,7 +325,7 @@ func (e *Editor) secretValue(t *reading, from int, quote byte) {
 			}
 		}
 	}
-	e.add(t, from, end, hit{kind: kindAuth, literal: quote == 0 && number(b[from:end])})
+	e.add(t, from, end, hit{kind: kindAuth, literal: colon && quote == 0 && number(b[from:end]) && quoted(b, from)})
 }
 
 // maybeValue takes the value of a query parameter whose name is a word of every day, if it looks like a secret.

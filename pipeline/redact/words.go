@@ -10,14 +10,15 @@ import (
 func (e *Editor) pairs(t *reading) {
 	b := t.b
 	for _, sep := range [...]byte{':', '=', '>'} {
-		for i := 0; ; i++ {
+		e.covered = 0
+		for i := 0; i < len(b); i++ {
 			n := bytes.IndexByte(b[i:], sep)
 			if n < 0 {
 				break
 			}
 			i += n
 			switch {
-			case i == 0:
+			case i == 0 || i < e.covered: // inside of what goes already: each sign is read once
 			case sep != ':':
 				e.pair(t, i)
 			case i+2 < len(b) && b[i+1] == '/' && b[i+2] == '/':
@@ -46,8 +47,9 @@ const (
 // schemes reads one text for schemes with credentials (`Bearer x`): at each space, by the end of the word before it.
 func (e *Editor) schemes(t *reading) {
 	b := t.b
+	e.covered = 0
 	for i := 4; i < len(b); i++ {
-		if c := b[i]; c != ' ' && c != '\t' && c != '+' {
+		if c := b[i]; c != ' ' && c != '\t' && c != '+' || i < e.covered {
 			continue
 		}
 		switch binary.LittleEndian.Uint32(b[i-4:]) | 0x20202020 {
@@ -104,8 +106,8 @@ func (e *Editor) pair(t *reading, i int) {
 	}
 	if e.r.named {
 		if rule := e.r.byName(text(name)); rule != 0 {
-			if to := valueEnd(b, from, quote); to > from && !masked(b[from:to]) {
-				e.add(t, from, to, hit{kind: kindField, rule: rule, literal: quote == 0 && number(b[from:to])})
+			if to := valueEnd(b, from, quote); to > from && !masked(b[from:to]) && string(b[from:to]) != "0" {
+				e.add(t, from, to, hit{kind: kindField, rule: rule, literal: quote == 0 && number(b[from:to]) && quoted(b, from)})
 			}
 			return
 		}
@@ -113,7 +115,7 @@ func (e *Editor) pair(t *reading, i int) {
 	switch m {
 	case meansCode:
 		if e.r.cvv {
-			e.codeValue(t, from, quote)
+			e.codeValue(t, from, quote == 0 && b[i] == ':')
 		}
 	case meansAuth:
 		if e.r.auth {
@@ -125,7 +127,7 @@ func (e *Editor) pair(t *reading, i int) {
 		}
 	case meansSecret:
 		if e.r.auth {
-			e.secretValue(t, from, quote)
+			e.secretValue(t, from, quote, b[i] == ':')
 		}
 	case meansMaybe:
 		if e.r.auth {
