@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"time"
@@ -203,6 +204,7 @@ func (w *world) count(ctx context.Context, from map[pipeline.TP]int64) (*counted
 		twice[l.l.Item]++
 	}
 	redriven := map[pipeline.ID]bool{}
+	var sent []redriveAt
 	for _, pp := range w.plan.Pipelines {
 		topic := pp.Config.Retry.Topic
 		if err := w.each(ctx, topic, from, func(_ pipeline.TP, r *pipeline.Record) error {
@@ -213,13 +215,20 @@ func (w *world) count(ctx context.Context, from map[pipeline.TP]int64) (*counted
 			if t.Redrive != "" {
 				c.Redriven++
 				redriven[t.Item] = true
-				if f := r.Value; len(f) > 0 && twice[t.Item] > 0 && !w.same(letters, t.Item, f) {
-					c.Repaired++
-				}
+				sent = append(sent, redriveAt{t.Original, pipeline.CloneBytes(r.Value)})
 			}
 			return nil
 		}); err != nil {
 			return nil, err
+		}
+	}
+	for _, s := range sent {
+		same, err := w.same(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if !same {
+			c.Repaired++
 		}
 	}
 	if err := w.each(ctx, deadletter.OutcomesTopic(w.plan.Config.Topics.Prefix), from, func(_ pipeline.TP, r *pipeline.Record) error {
@@ -257,12 +266,19 @@ func (w *world) count(ctx context.Context, from map[pipeline.TP]int64) (*counted
 	return c, nil
 }
 
-// same tells whether a redriven value is what the dead letter carried: it was not repaired.
-func (w *world) same(letters []letterAt, item pipeline.ID, value []byte) bool {
-	for _, l := range letters {
-		if l.l.Item == item {
-			return string(l.r.Value) == string(value)
-		}
-	}
-	return false
+// redriveAt is a redriven value and where its record first stood.
+type redriveAt struct {
+	original pipeline.Position
+	value    []byte
+}
+
+// same tells whether a redriven value is what the source holds: it was not repaired.
+func (w *world) same(ctx context.Context, s redriveAt) (same bool, err error) {
+	one := func(yield func(int64) bool) { yield(s.original.Offset) }
+	err = w.log.Read(ctx, s.original.TP, one, func(b *pipeline.Batch) error {
+		defer b.Release()
+		same = bytes.Equal(b.Recs[0].Value, s.value)
+		return nil
+	})
+	return same, err
 }
