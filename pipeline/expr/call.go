@@ -77,6 +77,9 @@ func (e *environment) decorate(i interpreter.InterpretableV2) (interpreter.Inter
 			ours.apply = invoke(name, theirs.OverloadID(), impl)
 		}
 	}
+	if name == each {
+		return ours, nil // it holds the meter of one evaluation
+	}
 	return fold(ours, name)
 }
 

@@ -149,8 +149,21 @@ func TestNativeConditionsAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestEachEvaluationHasABudgetOfItsOwn(t *testing.T) {
+	c, err := Condition(`[1, 2, 3].all(x, x > 0 && [x].all(y, y == x))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := batchOf(nil)
+	for i := range MaxCost / 20 { // together far more than one budget
+		if ok, err := c.Eval(b, 0); !ok || err != nil {
+			t.Fatalf("evaluation %d: got %v, %v", i, ok, err)
+		}
+	}
+}
+
 func TestOneConditionServesManyGoroutines(t *testing.T) {
-	for _, src := range []string{`view.amount_minor > 1000000 && has(view.customer.email)`, `view.lines.all(l, l.qty > 0) && sum(view.lines.map(l, l.amount)) == 15.25`} {
+	for _, src := range []string{`[1, 2, 3].all(x, x > 0)`, `view.amount_minor > 1000000 && has(view.customer.email)`, `view.lines.all(l, l.qty > 0) && sum(view.lines.map(l, l.amount)) == 15.25`} {
 		c, err := Condition(src)
 		if err != nil {
 			t.Fatal(err)

@@ -90,7 +90,9 @@ func (p *program) evalError(err error) error {
 	}
 	if at, ok := errors.AsType[*types.Err](err); ok && at.NodeID() != 0 {
 		loc := p.ast.NativeRep().SourceInfo().GetStartLocation(at.NodeID())
-		out.Line, out.Column = loc.Line(), loc.Column()+1
+		if loc.Line() > 0 {
+			out.Line, out.Column = loc.Line(), loc.Column()+1
+		}
 	}
 	return out
 }
