@@ -10,10 +10,17 @@ import (
 
 // planEntry keeps what one editor wants of the values of one program.
 type planEntry struct {
-	p    *program
-	e    pipeline.Editor
-	root *planNode
-	left int // nodes that may still be learnt
+	p      *program
+	e      pipeline.Editor
+	root   *planNode
+	left   int // nodes that may still be learnt
+	learnt int // of those, from records
+}
+
+func newPlan(p *program, e pipeline.Editor) planEntry {
+	pe := planEntry{p: p, e: e, left: maxPlanNodes}
+	pe.root = pe.node(p.root, "", "", "", nil, false, nil)
+	return pe
 }
 
 // Bounds of what a scratch learns: how many plans, how many nodes in each. Beyond them plans are made and thrown away.
@@ -37,7 +44,7 @@ type planNode struct {
 	kids   []planKid
 	branch []*planNode
 	item   *planNode
-	keys   []*planNode // of a map: learnt by key
+	keys   map[string]*planNode // of a map: learnt by key
 }
 
 type planKid struct {
@@ -49,12 +56,14 @@ type planKid struct {
 func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
 	keep := reflect.TypeOf(e).Comparable()
 	for i := 0; keep && i < len(s.plans); i++ {
-		if s.plans[i].p == p && s.plans[i].e == e {
-			return &s.plans[i]
+		if pe := &s.plans[i]; pe.p == p && pe.e == e {
+			if pe.left <= 0 && pe.learnt > 0 { // full of keys that may never come again: learn anew
+				*pe = newPlan(p, e)
+			}
+			return pe
 		}
 	}
-	entry := planEntry{p: p, e: e, left: maxPlanNodes}
-	entry.root = entry.node(p.root, "", "", "", nil, false, nil)
+	entry := newPlan(p, e)
 	if !keep {
 		return &entry
 	}
@@ -137,15 +146,17 @@ func (pe *planEntry) ready(n *planNode) *planNode {
 
 // key returns the node of a map's value under that key.
 func (pe *planEntry) key(n *planNode, key []byte) *planNode {
-	for _, k := range n.keys {
-		if k.name == string(key) {
-			return k
-		}
+	if k := n.keys[string(key)]; k != nil {
+		return k
 	}
 	name := string(key)
 	k := pe.node(n.t.item, n.path+"/"+escapeSeg(name), n.place+"/*", name, n.tags, true, []*typ{n.t.item})
 	if pe.left > 0 {
-		n.keys = append(n.keys, k)
+		if n.keys == nil {
+			n.keys = map[string]*planNode{}
+		}
+		n.keys[name] = k
+		pe.learnt++
 	}
 	return k
 }

@@ -23,15 +23,16 @@ type fingerprints interface {
 
 // DecodeConfig says how the values (or keys) of a topic are written.
 type DecodeConfig struct {
-	Format   string // avro, json, jsonschema, protobuf or raw
-	Framing  string // one of the Framing constants; empty is the default of the format
-	Key      bool   // decodes keys: the header is __key_schema_id
-	Schema   string // the one writer schema of framing none; with single_object one that is known besides the registry's
-	Reader   string // Avro reader schema that every record is resolved to; empty shows the writer's shape
-	Message  string // Protobuf message of framing none; full name
-	Indexes  string // Protobuf message indexes: "zigzag" (default, what serializers write) or "plain" (old ones)
-	Limits   Limits
-	SchemaID int32 // id to report for Schema; 0 is none
+	Format       string  // avro, json, jsonschema, protobuf or raw
+	Framing      string  // one of the Framing constants; empty is the default of the format
+	Key          bool    // decodes keys: the header is __key_schema_id
+	Schema       string  // the one writer schema of framing none; with single_object one that is known besides the registry's
+	Reader       string  // Avro reader schema that every record is resolved to; empty shows the writer's shape
+	ReaderSchema *Schema // the same, parsed already (with its references); wins over Reader
+	Message      string  // Protobuf message of framing none; full name
+	Indexes      string  // Protobuf message indexes: "zigzag" (default, what serializers write) or "plain" (old ones)
+	Limits       Limits
+	SchemaID     int32 // id to report for Schema; 0 is none
 }
 
 // Decoder turns values of one topic into views. It is safe for concurrent use, each caller with its own Scratch.
@@ -75,7 +76,10 @@ func NewDecoder(cfg DecodeConfig, reg Registry) (*Decoder, error) {
 		return nil, pipeline.Errorf(pipeline.CodeConfigValue, "indexes", "unknown spelling %q; known are zigzag and plain", cfg.Indexes)
 	}
 	d.json = &jsonFormat{limits: cfg.Limits}
-	if cfg.Reader != "" {
+	if d.reader = cfg.ReaderSchema; d.reader != nil && (cfg.Format != FormatAvro || d.reader.root == nil) {
+		return nil, pipeline.Errorf(pipeline.CodeConfigValue, "reader", "a reader schema is for avro only")
+	}
+	if cfg.Reader != "" && d.reader == nil {
 		if cfg.Format != FormatAvro {
 			return nil, pipeline.Errorf(pipeline.CodeConfigValue, "reader", "a reader schema is for avro only")
 		}

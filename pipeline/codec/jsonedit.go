@@ -26,17 +26,21 @@ type treeNode struct {
 	asked uint16 // kinds that were planned
 	rules [16]pipeline.Rule
 	kids  []*treeNode
-	hint  int // the next member is most often the one behind the last
+	index map[string]*treeNode // of many kids
+	hint  int                  // the next member is most often the one behind the last
 }
 
 func (s *Scratch) treeFor(f *jsonFormat, e pipeline.Editor) *treeEntry {
 	keep := reflect.TypeOf(e).Comparable()
 	for i := 0; keep && i < len(s.trees); i++ {
-		if s.trees[i].f == f && s.trees[i].e == e {
-			return &s.trees[i]
+		if t := &s.trees[i]; t.f == f && t.e == e {
+			if t.left <= 0 { // full of names that may never come again: learn anew
+				*t = newTree(f, e)
+			}
+			return t
 		}
 	}
-	entry := treeEntry{f: f, e: e, left: maxPlanNodes, root: &treeNode{tags: f.schema.tagsAt("")}}
+	entry := newTree(f, e)
 	if !keep {
 		return &entry
 	}
@@ -49,9 +53,13 @@ func (s *Scratch) treeFor(f *jsonFormat, e pipeline.Editor) *treeEntry {
 	return &s.trees[s.tree]
 }
 
+func newTree(f *jsonFormat, e pipeline.Editor) treeEntry {
+	return treeEntry{f: f, e: e, left: maxPlanNodes, root: &treeNode{tags: f.schema.tagsAt("")}}
+}
+
 // kid returns the node of the member seg; name is the nearest member name.
 func (t *treeEntry) kid(n *treeNode, seg []byte, item bool) *treeNode {
-	for i := range n.kids {
+	for i := range min(len(n.kids), maxNear) {
 		at := n.hint + i
 		if at >= len(n.kids) {
 			at -= len(n.kids)
@@ -62,6 +70,9 @@ func (t *treeEntry) kid(n *treeNode, seg []byte, item bool) *treeNode {
 			}
 			return n.kids[at]
 		}
+	}
+	if k := n.index[string(seg)]; k != nil {
+		return k
 	}
 	k := &treeNode{seg: string(seg), name: n.name}
 	if item {
@@ -74,9 +85,20 @@ func (t *treeEntry) kid(n *treeNode, seg []byte, item bool) *treeNode {
 	if t.left > 0 {
 		t.left--
 		n.kids = append(n.kids, k)
+		if len(n.kids) == maxNear+1 {
+			n.index = make(map[string]*treeNode, 4*maxNear)
+			for _, x := range n.kids {
+				n.index[x.seg] = x
+			}
+		} else if n.index != nil {
+			n.index[k.seg] = k
+		}
 	}
 	return k
 }
+
+// maxNear is how many names are compared one by one before a table is asked.
+const maxNear = 16
 
 func (t *treeEntry) rule(n *treeNode, kind pipeline.ValueKind) pipeline.Rule {
 	if bit := uint16(1) << kind; n.asked&bit == 0 {

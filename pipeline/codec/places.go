@@ -21,24 +21,34 @@ const maxPlaces = 10_000
 // Places are the leaves of the schema in its order, each branch of a union on its own. A recursive type is followed once. A
 // JSON Schema only tells the places that have tags.
 func (s *Schema) Places() []Place {
-	var out []Place
+	w := placeWalk{left: 10 * maxPlaces}
 	switch {
 	case s.root != nil:
-		s.root.places(&out, "", nil, nil)
+		w.avro(s.root, "", nil, nil)
 	case s.proto != nil:
 		for i := range s.proto.Messages().Len() {
-			protoPlaces(&out, s.proto.Messages().Get(i), "", nil)
+			w.message(s.proto.Messages().Get(i), "", nil)
 		}
 	default:
 		for path, tags := range s.tags {
-			out = append(out, Place{Path: path, Kind: pipeline.KindString, Tags: tags})
+			w.out = append(w.out, Place{Path: path, Kind: pipeline.KindString, Tags: tags})
 		}
 	}
-	return out
+	return w.out
 }
 
-func (t *typ) places(out *[]Place, path string, tags []string, open []*typ) {
-	if len(*out) >= maxPlaces {
+type placeWalk struct {
+	out  []Place
+	left int // visits: records of no bytes may unfold without any leaf
+}
+
+func (w *placeWalk) full() bool {
+	w.left--
+	return w.left < 0 || len(w.out) >= maxPlaces
+}
+
+func (w *placeWalk) avro(t *typ, path string, tags []string, open []*typ) {
+	if w.full() {
 		return
 	}
 	switch t.op {
@@ -51,24 +61,27 @@ func (t *typ) places(out *[]Place, path string, tags []string, open []*typ) {
 		}
 		for i := range t.fields {
 			f := &t.fields[i]
-			f.t.places(out, path+"/"+escapeSeg(f.name), f.tags, append(open, t))
+			w.avro(f.t, path+"/"+escapeSeg(f.name), f.tags, append(open, t))
 		}
 	case opOptional, opUnion:
 		for _, b := range t.branches {
-			b.places(out, path, tags, open)
+			w.avro(b, path, tags, open)
 		}
 	case opArray, opMap:
-		t.item.places(out, path+"/*", tags, open)
+		w.avro(t.item, path+"/*", tags, open)
 	default:
-		*out = append(*out, Place{path, t.kind(), tags})
+		w.out = append(w.out, Place{path, t.kind(), tags})
 	}
 }
 
-func protoPlaces(out *[]Place, md protoreflect.MessageDescriptor, path string, open []protoreflect.FullName) {
+func (w *placeWalk) message(md protoreflect.MessageDescriptor, path string, open []protoreflect.FullName) {
 	for _, o := range open {
-		if o == md.FullName() || len(*out) >= maxPlaces {
+		if o == md.FullName() {
 			return
 		}
+	}
+	if w.full() {
+		return
 	}
 	open = append(open, md.FullName())
 	for i := range md.Fields().Len() {
@@ -82,10 +95,10 @@ func protoPlaces(out *[]Place, md protoreflect.MessageDescriptor, path string, o
 			at += "/*"
 		}
 		if f.Message() != nil {
-			protoPlaces(out, f.Message(), at, open)
+			w.message(f.Message(), at, open)
 			continue
 		}
-		*out = append(*out, Place{at, scalar(f, nil).Kind, tags})
+		w.out = append(w.out, Place{at, scalar(f, nil).Kind, tags})
 	}
 }
 

@@ -87,8 +87,9 @@ func newRegistryHTTP(cfg RegistryConfig) (*registryHTTP, error) {
 
 // exchange is one call as our transport saw it.
 type exchange struct {
-	h   *registryHTTP
-	ctx context.Context
+	h      *registryHTTP
+	ctx    context.Context
+	origin string // scheme and host that we were told to ask
 
 	status     int
 	retryAfter time.Duration
@@ -96,11 +97,20 @@ type exchange struct {
 	err        error
 }
 
+func origin(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
 // RoundTrip sends with our context and credentials and reads the whole answer: half an answer is an error, not a short one.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.status, x.retryAfter, x.body, x.err = 0, 0, nil, nil
 	req = req.Clone(x.ctx)
 	switch {
+	case req.URL.Scheme+"://"+req.URL.Host != x.origin: // redirected: another server does not get our credentials
 	case x.h.cfg.Token != "":
 		req.Header.Set("Authorization", "Bearer "+x.h.cfg.Token)
 	case x.h.cfg.User != "":
@@ -164,7 +174,7 @@ func (h *registryHTTP) once(ctx context.Context, base string, wantSchema bool, w
 	case <-ctx.Done():
 		return unavailable("no call became free in time", ctx.Err())
 	}
-	x := &exchange{h: h, ctx: ctx}
+	x := &exchange{h: h, ctx: ctx, origin: origin(base)}
 	client := srclient.NewSchemaRegistryClient(base, srclient.WithClient(&http.Client{Transport: x}))
 	client.CachingEnabled(false)
 	return x.judge(do(client), wantSchema, what)
@@ -251,7 +261,7 @@ func (h *registryHTTP) guid(ctx context.Context, base, guid string, into any) *p
 	case <-ctx.Done():
 		return unavailable("no call became free in time", ctx.Err())
 	}
-	x := &exchange{h: h, ctx: ctx}
+	x := &exchange{h: h, ctx: ctx, origin: origin(base)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/schemas/guids/"+url.PathEscape(guid), nil)
 	if err != nil {
 		return unavailable("request", err)
