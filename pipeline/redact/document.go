@@ -154,6 +154,7 @@ type docPlace struct {
 	nested int
 	depth  int
 	m      meaning
+	item   bool   // an item of an array
 	rule   uint16 // a field named by the file, of this value or one around it
 }
 
@@ -201,6 +202,7 @@ func (e *Editor) docObject(b []byte, i int, p docPlace) (int, bool) {
 	if i = blank(b, i+1); i < len(b) && b[i] == '}' {
 		return i + 1, true
 	}
+	beside := means // what a member "name" says about the member "value"
 	for {
 		if i >= len(b) || b[i] != '"' {
 			return i, false
@@ -222,6 +224,9 @@ func (e *Editor) docObject(b []byte, i int, p docPlace) (int, bool) {
 		}
 		if !e.namesOnly {
 			kid.m = nameMeaning(text(name), false)
+			if pairValue(text(name)) && beside != means {
+				kid.m = beside
+			}
 			e.path = appendSegment(e.path[:base], name)
 			if kid.rule == 0 && len(e.r.fields) > 0 {
 				kid.rule = e.r.field(text(e.path), text(name), nil)
@@ -235,9 +240,14 @@ func (e *Editor) docObject(b []byte, i int, p docPlace) (int, bool) {
 				kid.m = meansKept
 			}
 		}
+		pairs := pairName(text(name)) // name may be scratch
+		from := blank(b, i+1)
 		var ok bool
-		if i, ok = e.docValue(b, blank(b, i+1), kid); !ok {
+		if i, ok = e.docValue(b, from, kid); !ok {
 			return i, false
+		}
+		if pairs && b[from] == '"' {
+			beside = named(b[from+1 : i-1])
 		}
 		e.path = e.path[:base]
 		if i = blank(b, i); i >= len(b) {
@@ -260,8 +270,15 @@ func (e *Editor) docArray(b []byte, i int, p docPlace) (int, bool) {
 		return i + 1, true
 	}
 	p.depth++
-	inherited := p.rule
+	inherited, item := p.rule, p.item
+	p.item = true
+	from := i
 	for k := int64(0); ; k++ {
+		if k == 1 && item && p.m == means && b[from] == '"' { // ["Authorization", "..."]
+			if end := stringEnd(b, from); end > 0 {
+				p.m = named(b[from+1 : end-1])
+			}
+		}
 		if !e.namesOnly {
 			e.path = strconv.AppendInt(append(e.path[:base], '/'), k, 10)
 			if p.rule = inherited; p.rule == 0 && e.r.paths {

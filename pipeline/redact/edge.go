@@ -160,6 +160,27 @@ func contextBefore(b []byte, i int) meaning {
 	return means
 }
 
+// unitAfter says that a unit of time or size follows a number that ends at i.
+func unitAfter(b []byte, i int) bool {
+	from, to := nextWord(b, i)
+	if from == i {
+		return false
+	}
+	var buf [12]byte
+	if to-from > len(buf) {
+		return false
+	}
+	for k, c := range b[from:to] {
+		buf[k] = c | 0x20
+	}
+	switch string(buf[:to-from]) {
+	case "ms", "us", "ns", "s", "sec", "secs", "seconds", "millis", "milliseconds", "micros", "microseconds", "nanos", "nanoseconds", "ticks", "bytes", "kb", "mb", "gb",
+		"kib", "mib", "gib", "records", "messages", "rows", "offsets":
+		return true
+	}
+	return false
+}
+
 // filler are the words that may stand between "order" or "card" and its number.
 func filler(w []byte) bool {
 	var buf [12]byte

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"strconv"
+	"strings"
 
 	"reprieve.dev/pipeline"
 )
@@ -25,8 +26,15 @@ type Editor struct {
 	fail    *failure
 	last    failure
 
+	pair      pair // the last leaf that was a name
 	namesOnly bool // a document is walked for its member names
 	nameHit   bool // a member name on the way to a leaf holds a card number
+}
+
+// pair is the name half of a name with a value beside it.
+type pair struct {
+	m      meaning
+	parent []byte
 }
 
 // failure is why a record cannot be redacted.
@@ -41,6 +49,7 @@ func (r *Redactor) NewEditor() *Editor { return &Editor{r: r} }
 
 func (e *Editor) begin() {
 	e.hits, e.path, e.fail, e.nameHit = e.hits[:0], e.path[:0], nil, false
+	e.pair.m = means
 }
 
 func (e *Editor) refuse(code pipeline.Code, path, text string) {
@@ -71,6 +80,16 @@ func (e *Editor) Plan(path, name string, kind pipeline.ValueKind, tags []string)
 		rule |= rulePath
 	}
 	m := nameMeaning(name, false)
+	switch {
+	case strings.HasSuffix(path, "/*/*"): // ["Authorization", "..."]: the leaf's own path says which of the two
+		if m == means {
+			m = meansPairName
+		}
+	case pairName(name):
+		m = meansPairName
+	case pairValue(name):
+		m = meansPairValue
+	}
 	switch kind {
 	case pipeline.KindNull:
 		return 0
@@ -114,6 +133,9 @@ func (e *Editor) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 	if field != 0 && e.r.exact(field, leaf.Path) {
 		return e.fieldEdit(field, leaf)
 	}
+	if m == meansPairName || m == meansPairValue {
+		m = e.pairMeaning(m, leaf)
+	}
 	var s []byte
 	same := false
 	switch v := leaf.Value; v.Kind {
@@ -139,6 +161,32 @@ func (e *Editor) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 	}
 	e.out = e.render(e.out[:0], s, e.hits, same)
 	return pipeline.Edit{Kind: pipeline.Replace, Text: e.out}
+}
+
+// pairMeaning remembers a leaf that is a name, and tells what it says about the value beside it.
+func (e *Editor) pairMeaning(m meaning, leaf pipeline.Leaf) meaning {
+	at := strings.LastIndexByte(leaf.Path, '/')
+	if at < 0 {
+		return means
+	}
+	if last := leaf.Path[at+1:]; m == meansPairName && itemNumber(last) {
+		if last != "0" {
+			m = meansPairValue
+		}
+	}
+	if m == meansPairValue {
+		if e.pair.m != means && leaf.Path[:at] == text(e.pair.parent) {
+			return e.pair.m
+		}
+		return means
+	}
+	e.pair.m = means
+	if leaf.Value.Kind == pipeline.KindString {
+		if e.pair.m = named(leaf.Value.Bytes); e.pair.m != means {
+			e.pair.parent = append(e.pair.parent[:0], leaf.Path[:at]...)
+		}
+	}
+	return means
 }
 
 func (e *Editor) refuseIdentity(path string) {

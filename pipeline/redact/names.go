@@ -16,6 +16,8 @@ const (
 	meansReference                // an identifier that machines make: order, offset, trace, idempotency key
 	meansTime                     // a time, offset, position or counter
 	meansPhone                    // a telephone number
+	meansPairName                 // a name itself: {"name": "cvv", "value": "123"}, ["Authorization", "..."]
+	meansPairValue                // the value beside it
 	meansKept                     // the file says that the detectors leave it alone
 )
 
@@ -127,7 +129,7 @@ func secretName(w *nameWords, all []byte, query bool) meaning {
 		"xvaulttoken", "xauthkey", "authkey", "xfunctionskey", "ocpapimsubscriptionkey", "subscriptionkey", "authorizationtoken",
 		"jwttoken", "jwt", "bearer", "oauthtoken", "sastoken", "xgitlabtoken", "privatetoken", "xauthenticationtoken",
 		"authenticationtoken", "xamzsignature", "signingkey", "webhooksecret", "xapisecret", "appsecret", "userpassword",
-		"dbpassword", "saslpassword", "basicauth":
+		"dbpassword", "saslpassword", "basicauth", "passwords", "apikeys", "accesstokens", "accountkey", "sharedkey":
 		return meansSecret
 	}
 	if w.k < 2 || about(w) {
@@ -260,7 +262,7 @@ func numberName(w *nameWords, all []byte) meaning {
 			"deadline", "expires", "bytes", "size", "counter", "snowflake", "nonce":
 			clock = true
 		case "order", "orders", "orderno", "ordernumber", "orderid", "invoice", "invoices", "invoiceno", "invoicenumber", "invoiceid", "idempotency", "idempotent",
-			"id", "ids", "uuid", "guid", "ulid", "trace", "traceid", "span", "spanid", "traceparent", "tracestate", "correlation", "correlationid", "request",
+			"id", "ids", "uid", "oid", "pid", "gid", "tid", "uuid", "guid", "ulid", "trace", "traceid", "span", "spanid", "traceparent", "tracestate", "correlation", "correlationid", "request",
 			"requestid", "event", "eventid", "messageid", "tracking", "trackingnumber", "trackingno", "shipment", "parcel", "sku", "ean", "gtin", "upc", "isbn", "barcode",
 			"serial", "serialno", "serialnumber", "imei", "iccid", "imsi", "meid", "etag", "revision", "rev", "build", "commit", "sha", "hash", "digest",
 			"checksum", "crc", "fingerprint", "iban", "bic", "vin", "rrn", "arn", "stan", "batch", "job", "ticket", "version", "waybill",
@@ -293,6 +295,35 @@ func numberName(w *nameWords, all []byte) meaning {
 		case bytes.HasPrefix(all, []byte("idempotency")):
 			return meansReference
 		}
+	}
+	return means
+}
+
+// pairName and pairValue are the member names of lists of names with values.
+func pairName(name string) bool {
+	switch name {
+	case "name", "key", "header", "field", "param", "parameter", "attribute", "property", "k", "n", "Name", "Key":
+		return true
+	}
+	return false
+}
+
+func pairValue(name string) bool {
+	switch name {
+	case "value", "val", "v", "values", "content", "text", "Value", "Val":
+		return true
+	}
+	return false
+}
+
+// named is what the value beside a name means; only names of secrets reach so far.
+func named(name []byte) meaning {
+	if len(name) < 3 || len(name) > 40 {
+		return means
+	}
+	switch m := nameMeaning(text(name), false); m {
+	case meansCode, meansAuth, meansCookie, meansSecret:
+		return m
 	}
 	return means
 }

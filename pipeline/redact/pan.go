@@ -87,7 +87,7 @@ func separator(b []byte, i int, wide bool) (sep byte, loose bool, next int) {
 			return sep, spaces > 0 || sep == ' ', i
 		case c == ' ' || c == '\t':
 			spaces++
-		case c == '-' || c == '.' || c == '_' || c == '+' || wide && (c == '/' || c == ',' || c == ':' || c == '|'):
+		case c == '-' || c == '.' || c == '_' || c == '+' || c == '/' || wide && (c == ',' || c == ':' || c == '|'):
 			if sep != 0 {
 				return 0, false, -1
 			}
@@ -159,7 +159,7 @@ func usual(n int) bool { return n == 16 || n == 15 || n == 14 }
 // apart says that the number before separator i may end there.
 func (c *chain) apart(i int, m meaning) bool {
 	switch c.sep[i] {
-	case ' ', '+', 0:
+	case ' ', '+', '/', 0:
 		return true
 	}
 	return c.loose[i] || m == meansCard
@@ -185,6 +185,9 @@ func (c *chain) uniform(a, z int, alone bool) bool {
 	}
 	if ones {
 		return same && alone
+	}
+	if c.sep[a] == '/' && !(alone && (z-a == 4 || z-a == 3)) { // a path, a date, a list
+		return false
 	}
 	if c.sep[a] == 0 { // NUL: only between single digits, as UTF-16 has it
 		return false
@@ -250,7 +253,9 @@ func (e *Editor) fits(t *reading, c *chain, a, z int, m meaning) bool {
 		if !luhn(d) {
 			return false
 		}
-		m = contextBefore(t.b, c.from[a])
+		if m = contextBefore(t.b, c.from[a]); m == means && z-a == 1 && unitAfter(t.b, c.to[a]) {
+			m = meansTime
+		}
 	}
 	return e.r.isCard(d, m, grouped)
 }

@@ -347,8 +347,8 @@ func (e *Editor) userinfo(t *reading, i int) {
 	b := t.b
 	at := -1
 	for k := i; k < len(b); k++ {
-		if t.pos != nil && t.encoded(k) {
-			continue // %2F, %40: part of a name
+		if t.pos != nil && t.encoded(k) && !t.encoded(i-1) {
+			continue // %2F, %40: part of a name, unless the whole URL is encoded
 		}
 		switch b[k] {
 		case '/', '?', '#', ' ', '\t', '\n', '\r', '"', '\'', '<', '>', '`', ',', ';':

@@ -20,14 +20,14 @@ func (e *Editor) pairs(t *reading) {
 			switch {
 			case i == 0 || i < e.covered: // inside of what goes already: each sign is read once
 			case sep != ':':
-				e.pair(t, i)
+				e.assigned(t, i)
 			case i+2 < len(b) && b[i+1] == '/' && b[i+2] == '/':
 				if e.r.auth {
 					e.userinfo(t, i+3)
 				}
 			case digit(b[i-1]) && i > 1 && !letter(b[i-2]): // a time
 			default:
-				e.pair(t, i)
+				e.assigned(t, i)
 			}
 		}
 	}
@@ -87,14 +87,20 @@ func (e *Editor) spokenCodes(t *reading) {
 	}
 }
 
-// pair judges the name before the separator at i and, if it means something, the value after it.
-func (e *Editor) pair(t *reading, i int) {
+// assigned judges the name before the separator at i and, if it means something, the value after it.
+func (e *Editor) assigned(t *reading, i int) {
 	b := t.b
 	name := nameBefore(b, i)
 	if len(name) < 2 {
 		return
 	}
 	at := i - len(name) - 1
+	if b[i] == ':' && e.r.auth && at >= 2 && b[at] == ' ' && b[at-1] == 'u' && b[at-2] == '-' { // curl -u user:password
+		if to := valueEnd(b, i+1, 0); to > i+1 {
+			e.add(t, i+1, to, hit{kind: kindAuth})
+		}
+		return
+	}
 	query := b[i] == '=' && at >= 0 && (b[at] == '?' || b[at] == '&')
 	m := nameMeaning(text(name), query)
 	if m == means && len(name) == 3 && (string(name) == "key" || string(name) == "Key" || string(name) == "KEY") && apiBefore(b, i-len(name)) {
