@@ -31,8 +31,12 @@ type executor struct {
 	rate   Rate
 	window int
 	stop   Stop
-	slow   time.Duration // longest acknowledgement seen
 	state  State
+
+	slow    time.Duration // longest acknowledgement seen
+	watched time.Time     // when duplicates were last counted
+	from    map[pipeline.TP]int64
+	fromAt  time.Time // when from was read
 }
 
 // stopped ends a run without an error of ours: the manifest says why.

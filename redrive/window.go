@@ -44,7 +44,13 @@ func (e *executor) sendWindow(ctx context.Context, lines []Line) error {
 	if err := e.intend(ctx, lines, f); err != nil {
 		return err
 	}
-	e.prepare(ctx, f)
+	if err := e.prepare(ctx, f); err != nil {
+		f.failed = nil
+		if werr := e.withdraw(context.WithoutCancel(ctx), f, "its bytes could not be read now"); werr != nil {
+			return werr
+		}
+		return err
+	}
 	if len(f.msgs) == 0 {
 		return e.record(context.WithoutCancel(ctx), f, nil, "failed")
 	}
@@ -112,8 +118,14 @@ func (e *executor) budget(tx *ledger.Tx, n int) error {
 	return nil
 }
 
-// ends are the end offsets of the destination: a successor scans from there.
+// freshEnds is how old the end offsets of an intent may be: older ones only make a successor scan further.
+const freshEnds = 5 * time.Second
+
+// ends are end offsets of the destination from before the window: a successor scans from there.
 func (e *executor) ends(ctx context.Context) (map[pipeline.TP]int64, error) {
+	if e.from != nil && e.s.clock().Sub(e.fromAt) < freshEnds {
+		return e.from, nil
+	}
 	log, err := e.s.logOf(e.t.Cluster)
 	if err != nil {
 		return nil, err
@@ -127,56 +139,65 @@ func (e *executor) ends(ctx context.Context) (map[pipeline.TP]int64, error) {
 	for p, r := range info.Partitions {
 		out[pipeline.TP{Topic: e.m.Destination, Partition: p}] = r.Next
 	}
+	e.from, e.fromAt = out, e.s.clock()
 	return out, nil
 }
 
 // prepare makes the signed messages. An item that cannot be sent is noted, not dropped.
-func (e *executor) prepare(ctx context.Context, f *flight) {
-	for _, it := range f.items {
+func (e *executor) prepare(ctx context.Context, f *flight) error {
+	all := make([]custody.Bytes, len(f.items))
+	errs := make([]error, len(f.items))
+	// What the ledger holds is read in one go; what stands in the source topic one by one.
+	if err := e.s.db.Read(ctx, func(tx *ledger.Tx) error {
+		for i, it := range f.items {
+			l := f.lines[it.ID]
+			switch {
+			case it.Repair != l.Repair && (l.Repair != "" || it.SentFrom == custody.Repaired):
+				errs[i] = pipeline.Errorf(pipeline.CodeStateChanged, string(it.ID), "its repair changed since the plan")
+			case l.Repair != "":
+				all[i], _, errs[i] = e.s.items.RepairedBytes(tx, it)
+			case it.Faithful == deadletter.Inline:
+				all[i], errs[i] = e.s.items.Stored(tx, it)
+			}
+			switch pipeline.CodeOf(errs[i]) {
+			case pipeline.CodeLedgerUnavailable, pipeline.CodeLedgerBusy, pipeline.CodeInternal:
+				return errs[i]
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i, it := range f.items {
 		l := f.lines[it.ID]
-		b, err := e.bytes(ctx, it, &l)
+		b, err := &all[i], errs[i]
+		if err == nil && l.Repair == "" && it.Faithful != deadletter.Inline {
+			*b, err = e.s.items.Faithful(ctx, it)
+		}
+		switch {
+		case err != nil:
+		case pipeline.Digest(e.s.id.Digest(b.Value)) != l.Digest: // INV-BYTES
+			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
+		case b.Key == nil && e.info.Compacted:
+			err = pipeline.Errorf(pipeline.CodeSendKeyless, string(it.ID), "the destination is compacted and the record has no key")
+		case tooFar(it, e.s.clock()):
+			err = pipeline.Errorf(pipeline.CodeRedriveTime, string(it.ID), "its own time is more than ten years away")
+		}
+		var m pipeline.Message
+		if err == nil {
+			m, err = e.message(it, *b)
+		}
 		if err != nil {
-			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeOf(err), text(err)})
-			continue
-		}
-		if b.Key == nil && e.info.Compacted {
-			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeSendKeyless, "the destination is compacted and the record has no key"})
-			continue
-		}
-		if tooFar(it, e.s.clock()) {
-			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeRedriveTime, "its own time is more than ten years away"})
-			continue
-		}
-		m, err := e.message(it, b)
-		if err != nil {
+			if ctx.Err() != nil || pipeline.CodeOf(err) == "" {
+				return err
+			}
 			f.failed = append(f.failed, failedItem{it.ID, pipeline.CodeOf(err), text(err)})
 			continue
 		}
 		f.msgs = append(f.msgs, m)
 		f.of = append(f.of, it)
 	}
-}
-
-// bytes are what the manifest froze: the faithful bytes, or the registered repair (INV-BYTES).
-func (e *executor) bytes(ctx context.Context, it *custody.Item, l *Line) (b custody.Bytes, err error) {
-	if it.Repair != l.Repair && (l.Repair != "" || it.SentFrom == custody.Repaired) {
-		return b, pipeline.Errorf(pipeline.CodeStateChanged, string(it.ID), "its repair changed since the plan")
-	}
-	if l.Repair == "" {
-		b, err = e.s.items.Faithful(ctx, it)
-	} else {
-		err = e.s.db.Read(ctx, func(tx *ledger.Tx) error {
-			b, _, err = e.s.items.RepairedBytes(tx, it)
-			return err
-		})
-	}
-	if err != nil {
-		return b, err
-	}
-	if got := pipeline.Digest(e.s.id.Digest(b.Value)); got != l.Digest {
-		return b, pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
-	}
-	return b, nil
+	return nil
 }
 
 // message is the record as it was, with its signed past: original key and headers, the key's partition as Java producers
@@ -189,8 +210,16 @@ func (e *executor) message(it *custody.Item, b custody.Bytes) (pipeline.Message,
 	return m, deadletter.AppendTrail(&m, &tr, it.Identity, nil, 0, e.s.ring)
 }
 
+// A window asks the ledger once more before it leaves. A fast run, whose windows wait for milliseconds only, does so when one has
+// waited for longWait: until then what was read with its intent is recent enough for the bound of one second (INV-HALT).
+const (
+	longWait = 100 * time.Millisecond
+	fastRate = Rate(200)
+)
+
 // depart waits for the slot and looks once more whether it may go.
 func (e *executor) depart(ctx context.Context, f *flight) error {
+	began := e.s.clock()
 	for {
 		if err := e.s.waitUntil(ctx, f.slot); err != nil {
 			return err
@@ -198,22 +227,24 @@ func (e *executor) depart(ctx context.Context, f *flight) error {
 		if err := e.s.boardHalted(e.m.Pipeline); err != nil { // INV-HALT
 			return err
 		}
-		var again bool
+		now := e.s.clock()
+		behind := now.Sub(f.slot) > late
+		if !behind && e.rate > fastRate && now.Sub(began) < longWait {
+			return nil
+		}
+		began = now
 		if err := e.s.db.Write(ctx, func(tx *ledger.Tx) (err error) {
-			if _, err = e.guard(tx); err != nil {
+			if _, err = e.guard(tx); err != nil || !behind {
 				return err
 			}
-			again = e.s.clock().Sub(f.slot) > late
-			if again {
-				if err = untake(tx, len(f.items), e.rows...); err == nil {
-					f.slot, err = take(tx, e.s.clock(), len(f.items), e.rows...)
-				}
+			if err = untake(tx, len(f.items), e.rows...); err == nil {
+				f.slot, err = take(tx, e.s.clock(), len(f.items), e.rows...)
 			}
 			return err
 		}); err != nil {
 			return err
 		}
-		if !again {
+		if !behind && e.s.clock().Sub(f.slot) <= late {
 			return nil
 		}
 	}
@@ -360,11 +391,11 @@ func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt,
 				return err
 			}
 		}
-		if len(sent)+len(f.failed) < len(f.items) { // INV-UNCERTAIN: the intent stays open for those in doubt
-			return e.s.items.Sent(tx, "", e.digest, sent)
+		if err := noteSent(tx, e.digest, e.m.Tenant, sent); err != nil {
+			return err
 		}
-		if len(sent) > 0 {
-			return e.s.items.Sent(tx, f.intent.ID, e.digest, sent)
+		if len(sent)+len(f.failed) < len(f.items) {
+			return nil // INV-UNCERTAIN: the intent stays open for those in doubt
 		}
 		return e.s.items.CloseIntent(tx, f.intent.ID, state)
 	})
@@ -447,10 +478,10 @@ func (e *executor) thresholds(ctx context.Context) error {
 			return e.crossed("an acknowledgement took %s, more than %s", e.slow, most)
 		}
 	}
-	var c Counts
-	var twice int64
+	var failed, twice int64
+	watch := e.stop.Duplicates >= 0 && e.s.clock().Sub(e.watched) >= time.Second
 	if err := e.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if c, err = counts(tx, e.digest, e.m.Tenant); err != nil || e.stop.Duplicates < 0 {
+		if _, err = tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND state = ? AND tenant = ?", []any{e.digest, itemFailed, e.m.Tenant}, &failed); err != nil || !watch {
 			return err
 		}
 		_, err = tx.Row("SELECT count(*) FROM outcomes WHERE redrive = ? AND tenant = ? AND result = 'already_applied'", []any{e.digest, e.m.Tenant}, &twice)
@@ -458,8 +489,11 @@ func (e *executor) thresholds(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if e.stop.Failures >= 0 && c.Failed() > e.stop.Failures {
-		return e.crossed("%d items failed, more than the tolerated %d", c.Failed(), e.stop.Failures)
+	if watch {
+		e.watched = e.s.clock()
+	}
+	if e.stop.Failures >= 0 && failed > e.stop.Failures {
+		return e.crossed("%d items failed, more than the tolerated %d", failed, e.stop.Failures)
 	}
 	if e.stop.Duplicates >= 0 && twice > e.stop.Duplicates {
 		return e.crossed("%d effects existed already, more than the tolerated %d", twice, e.stop.Duplicates)
