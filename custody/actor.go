@@ -78,7 +78,7 @@ type Actor struct {
 
 // System is the worker's own actor.
 func System(name string) Actor {
-	return Actor{Subject: "system:" + name, Roles: []string{"system"}, Tenants: []string{AllTenants}, Via: "worker"}
+	return Actor{Subject: ledger.SystemActor + name, Roles: []string{"system"}, Tenants: []string{AllTenants}, Via: "worker"}
 }
 
 func (r Roles) has(a Actor, p Permission) bool {
@@ -102,6 +102,9 @@ func (r Roles) sees(a Actor, tenant string) bool {
 func (r Roles) check(a Actor, p Permission, tenant string) error {
 	if a.Subject == "" {
 		return pipeline.Errorf(pipeline.CodePermissionDenied, "", "an actor without a subject may do nothing")
+	}
+	if strings.HasPrefix(a.Subject, ledger.SystemActor) && a.Via != "worker" {
+		return pipeline.Errorf(pipeline.CodePermissionDenied, a.Subject, "no person is called that")
 	}
 	if !r.has(a, p) {
 		return pipeline.Errorf(pipeline.CodePermissionDenied, a.Subject, "the permission %q is missing (roles: %s)", p, strings.Join(a.Roles, ", "))

@@ -235,6 +235,9 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 	case l.Dialect != deadletter.Reprieve && (it.Consumer == "" || l.Original.Offset < 0):
 		it.Confirmed = SourceUnknown
 	}
+	if it.Exception == "" && it.Code != "" && it.Dialect == deadletter.Reprieve {
+		it.Exception = ownException(it.Class, it.Code)
+	}
 	if l.Forged {
 		it.Flags |= FlagForged
 	}

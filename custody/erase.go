@@ -147,8 +147,7 @@ func (c *Items) eraseRows(tx *ledger.Tx, who Actor, items []*Item, reason string
 	for i, it := range items {
 		ids[i] = string(it.ID)
 	}
-	in, arg := tx.In("item", ids)
-	if _, err := tx.Exec("DELETE FROM custody_ledger_private WHERE seq IN (SELECT seq FROM dlq_message_custody_ledger WHERE "+in+" AND event NOT IN ('revealed', 'refused'))", arg); err != nil {
+	if err := tx.EraseHistory(ids, []string{"revealed", "refused"}); err != nil { // who has seen them stays
 		return err
 	}
 	seq, err := tx.Next("erasure_log", int64(len(items)))

@@ -2,7 +2,9 @@ package custody
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -138,11 +140,15 @@ func (it *Item) row() []any {
 	if at == it.Original {
 		at = pipeline.Position{}
 	}
+	exception := it.Exception
+	if exception == ownException(it.Class, it.Code) {
+		exception = ""
+	}
 	return []any{it.ID, it.Tenant, it.Rev, string(it.State), string(it.Kind), it.Dialect, it.Pipeline, it.Consumer, it.Release, it.EventID, it.Entity, it.BusinessID, it.Token, it.Version,
 		it.Cluster, it.Original.Topic, it.Original.Partition, it.Original.Offset, it.OriginalMS, it.TimeType.String(), at.Topic, at.Partition, at.Offset,
 		it.Letter.Topic, it.Letter.Partition, it.Letter.Offset,
-		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, it.Policy, it.Reason, it.ReasonRaw, it.Exception, it.Stack, it.Attempts,
-		it.DigestFaithful, it.DigestRedacted, string(it.Faithful), it.Enc, it.Generation, it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
+		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, packDigest(it.Policy), it.Reason, it.ReasonRaw, exception, it.Stack, it.Attempts,
+		it.DigestFaithful, packDigest(it.DigestRedacted), string(it.Faithful), it.Enc, it.Generation, it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
 		int64(it.Flags), int64(it.Confirmed), it.Sightings, it.LastSeenMS, it.ChangedMS, it.Owner, it.Ticket,
 		string(it.HeldFrom), string(it.SentFrom), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, it.ExpiresMS}
 }
@@ -151,11 +157,12 @@ func scanItem(scan func(...any) error) (*Item, error) {
 	it := &Item{}
 	var timeType, class string
 	var at pipeline.Position
+	var policy, redacted []byte
 	err := scan(&it.ID, &it.Tenant, &it.Rev, &it.State, &it.Kind, &it.Dialect, &it.Pipeline, &it.Consumer, &it.Release, &it.EventID, &it.Entity, &it.BusinessID, &it.Token, &it.Version,
 		&it.Cluster, &it.Original.Topic, &it.Original.Partition, &it.Original.Offset, &it.OriginalMS, &timeType, &at.Topic, &at.Partition, &at.Offset,
 		&it.Letter.Topic, &it.Letter.Partition, &it.Letter.Offset,
-		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, &it.Policy, &it.Reason, &it.ReasonRaw, &it.Exception, &it.Stack, &it.Attempts,
-		&it.DigestFaithful, &it.DigestRedacted, &it.Faithful, &it.Enc, &it.Generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
+		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, &policy, &it.Reason, &it.ReasonRaw, &it.Exception, &it.Stack, &it.Attempts,
+		&it.DigestFaithful, &redacted, &it.Faithful, &it.Enc, &it.Generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
 		&it.Flags, &it.Confirmed, &it.Sightings, &it.LastSeenMS, &it.ChangedMS, &it.Owner, &it.Ticket,
 		&it.HeldFrom, &it.SentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &it.ExpiresMS)
 	if err != nil {
@@ -163,11 +170,43 @@ func scanItem(scan func(...any) error) (*Item, error) {
 	}
 	it.TimeType, _ = pipeline.ParseTimeType(timeType)
 	it.Class, _ = pipeline.ParseClass(class)
+	it.Policy, it.DigestRedacted = unpackDigest(policy), unpackDigest(redacted)
+	if it.Exception == "" && it.Code != "" && it.Dialect == deadletter.Reprieve {
+		it.Exception = ownException(it.Class, it.Code)
+	}
 	it.At = at
 	if at.Topic == "" {
 		it.At = it.Original
 	}
 	return it, nil
+}
+
+// ownException is the exception class of our own failures. It follows from class and code, so it is not stored.
+func ownException(class pipeline.Class, code pipeline.Code) string {
+	return "reprieve." + class.String() + "." + string(code)
+}
+
+// packDigest stores a sha256 digest in 33 bytes instead of 71; any other text as it is.
+func packDigest(d pipeline.Digest) []byte {
+	if rest, ok := strings.CutPrefix(string(d), "sha256:"); ok && len(rest) == 2*sha256.Size {
+		if b, err := hex.AppendDecode([]byte{1}, []byte(rest)); err == nil && rest == strings.ToLower(rest) {
+			return b
+		}
+	}
+	if d == "" {
+		return nil
+	}
+	return append([]byte{0}, d...)
+}
+
+func unpackDigest(b []byte) pipeline.Digest {
+	switch {
+	case len(b) == 0:
+		return ""
+	case b[0] == 1:
+		return pipeline.Digest("sha256:" + hex.EncodeToString(b[1:]))
+	}
+	return pipeline.Digest(b[1:])
 }
 
 // load reads items by id, locked if the transaction will change them. Missing ones are missing.

@@ -104,7 +104,7 @@ func TestErasedBytesAreGoneAndTheRestVerifies(t *testing.T) {
 			if code := s.Item.Redrivable(); code != pipeline.CodeErased {
 				t.Error(code)
 			}
-			if !s.History[0].Erased || s.History[len(s.History)-1].Event != "erased" || s.History[len(s.History)-1].Actor != "root" {
+			if s.History[0].Erased || !s.History[2].Erased || s.History[2].Actor != "" || s.History[len(s.History)-1].Event != "erased" || s.History[len(s.History)-1].Actor != "root" {
 				t.Errorf("%+v", s.History)
 			}
 		}

@@ -31,6 +31,7 @@ const (
 	termAge
 	termConfirmed
 	termFlag
+	termDigest
 )
 
 // terms are the names and the columns behind them.
@@ -42,7 +43,7 @@ var terms = map[string]struct {
 	"pipeline": {"pipeline", termText}, "consumer": {"consumer", termText}, "release": {"release", termText}, "event": {"event_id", termText},
 	"entity": {"entity", termText}, "business": {"business_id", termText}, "topic": {"topic", termText}, "partition": {"partition", termNumber},
 	"offset": {"source_offset", termNumber}, "class": {"class", termClass}, "code": {"code", termText}, "fingerprint": {"fingerprint", termText},
-	"stage": {"stage", termText}, "schema": {"schema_ref", termText}, "policy": {"policy", termText}, "exception": {"exception", termText}, "attempts": {"attempts", termNumber},
+	"stage": {"stage", termText}, "schema": {"schema_ref", termText}, "policy": {"policy", termDigest}, "attempts": {"attempts", termNumber},
 	"faithful": {"faithful", termText}, "owner": {"owner", termText}, "ticket": {"ticket", termText}, "redrive": {"redrive", termText},
 	"try": {"redrive_try", termNumber}, "resolution": {"resolution", termText}, "sightings": {"sightings", termNumber}, "age": {"quarantined_ms", termAge},
 	"idle": {"last_seen_ms", termAge}, "confirmed": {"confirmed", termConfirmed}, "flag": {"flags", termFlag}, "generation": {"generation", termNumber},
@@ -259,6 +260,14 @@ func (t Term) where(tx *ledger.Tx) (string, []any) {
 			n, _ := strconv.ParseInt(v, 10, 64)
 			parts = append(parts, def.column+" "+string(t.Op)+" ?")
 			args = append(args, n)
+		}
+		return "(" + strings.Join(parts, " OR ") + ")", args
+	case termDigest:
+		var parts []string
+		var args []any
+		for _, v := range t.Values {
+			parts = append(parts, def.column+" = ?")
+			args = append(args, packDigest(pipeline.Digest(v)))
 		}
 		return "(" + strings.Join(parts, " OR ") + ")", args
 	case termConfirmed:

@@ -119,7 +119,7 @@ func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 	ch := change{ev: DeadLetter,
 		cols: []string{"kind", "class", "code", "fingerprint", "stage", "schema_ref", "policy", "reason", "reason_raw", "exception", "attempts",
 			"letter_topic", "letter_partition", "letter_offset", "quarantined_ms", "confirmed"},
-		args: []any{string(n.Kind), n.Class.String(), n.Code, n.Fingerprint, n.Stage, n.Schema, n.Policy, n.Reason, n.ReasonRaw, n.Exception, n.Attempts,
+		args: []any{string(n.Kind), n.Class.String(), n.Code, n.Fingerprint, n.Stage, n.Schema, packDigest(n.Policy), n.Reason, n.ReasonRaw, n.Exception, n.Attempts,
 			n.Letter.Topic, n.Letter.Partition, n.Letter.Offset, n.QuarantinedMS, int64(Unconfirmed)},
 	}
 	// Counted away under the old cause, and here under the new one.

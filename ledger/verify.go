@@ -41,30 +41,26 @@ func (db *DB) Verify(ctx context.Context, heads []Head) (rows int64, found []Fin
 	err = db.Read(ctx, func(t *Tx) error {
 		prev := make([]byte, 32)
 		next := int64(1)
-		e := t.Each(`SELECT h.seq, h.tenant, h.item, h.event, h.from_state, h.to_state, h.at_ms, h.evidence, h.commitment, h.prev_hash, h.hash,
-			p.salt, p.actor, p.detail FROM dlq_message_custody_ledger h LEFT JOIN custody_ledger_private p ON p.seq = h.seq ORDER BY h.seq`, nil,
+		e := t.Each(`SELECT h.seq, h.at_ms, h.tenant, h.item, h.event, h.to_state, h.by_system, h.evidence, h.hash, p.salt, p.actor, p.detail, c.commitment
+			FROM dlq_message_custody_ledger h LEFT JOIN custody_ledger_private p ON p.seq = h.seq LEFT JOIN erased_commitments c ON c.seq = h.seq ORDER BY h.seq`, nil,
 			func(scan func(...any) error) error {
 				var e Entry
-				var commitment, was, hash, salt []byte
-				var actor, detail *string
-				if err := scan(&e.Seq, &e.Tenant, &e.Item, &e.Event, &e.From, &e.To, &e.AtMS, &e.Evidence, &commitment, &was, &hash, &salt, &actor, &detail); err != nil {
+				var system string
+				var hash, salt, commitment []byte
+				var person, detail *string
+				if err := scan(&e.Seq, &e.AtMS, &e.Tenant, &e.Item, &e.Event, &e.To, &system, &e.Evidence, &hash, &salt, &person, &detail, &commitment); err != nil {
 					return err
 				}
 				rows++
 				place := fmt.Sprintf("%s/%d", historyTable, e.Seq)
-				if e.Seq != next {
+				if person != nil && detail != nil {
+					commitment = commit(salt, e.Seq, *person, *detail)
+				}
+				switch {
+				case e.Seq != next:
 					add(place, "rows %d to %d are missing", next, e.Seq-1)
-				} else if !bytes.Equal(was, prev) {
-					add(place, "it does not follow row %d: one of the two was rewritten", e.Seq-1)
-				}
-				if !bytes.Equal(chain(was, &e, commitment), hash) {
-					add(place, "the row was rewritten: its hash does not hold (item %s, event %s)", e.Item, e.Event)
-				}
-				if salt != nil && actor != nil && detail != nil {
-					e.Actor = *actor
-					if !bytes.Equal(commit(salt, &e, *detail), commitment) {
-						add(place, "actor or detail was rewritten: the commitment does not hold (item %s, event %s)", e.Item, e.Event)
-					}
+				case !bytes.Equal(chain(prev, &e, system, commitment), hash):
+					add(place, "the row, its actor or its detail was rewritten, or the row before: its hash does not hold (item %s, event %s)", e.Item, e.Event)
 				}
 				if h, ok := want[e.Seq]; ok {
 					delete(want, e.Seq)

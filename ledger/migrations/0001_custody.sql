@@ -1,10 +1,30 @@
 -- One file for both stores. BYTES is BLOB or BYTEA. A line that starts with "--sqlite " or "--postgres " counts only there.
 -- Times are int64 milliseconds. Text is valid UTF-8 without NUL: the driver layer sees to it; source bytes stand in BYTES.
 
+-- Numbers stand first: a text between them would cost padding in every row.
 CREATE TABLE items (
+  rev BIGINT NOT NULL,
+  source_offset BIGINT NOT NULL,
+  original_ms BIGINT NOT NULL,
+  at_offset BIGINT NOT NULL,
+  letter_offset BIGINT NOT NULL,
+  generation BIGINT NOT NULL,
+  quarantined_ms BIGINT NOT NULL,
+  taken_ms BIGINT NOT NULL,
+  last_seen_ms BIGINT NOT NULL,
+  changed_ms BIGINT NOT NULL,
+  expires_ms BIGINT NOT NULL,
+  partition INTEGER NOT NULL,
+  at_partition INTEGER NOT NULL,
+  letter_partition INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  payload_week INTEGER NOT NULL,
+  flags INTEGER NOT NULL,
+  confirmed INTEGER NOT NULL,
+  sightings INTEGER NOT NULL,
+  redrive_try INTEGER NOT NULL,
   id TEXT NOT NULL PRIMARY KEY,
   tenant TEXT NOT NULL,
-  rev BIGINT NOT NULL,
   state TEXT NOT NULL,
   kind TEXT NOT NULL,
   dialect TEXT NOT NULL,
@@ -18,51 +38,32 @@ CREATE TABLE items (
   version TEXT NOT NULL,
   cluster TEXT NOT NULL,
   topic TEXT NOT NULL,
-  partition INTEGER NOT NULL,
-  source_offset BIGINT NOT NULL,
-  original_ms BIGINT NOT NULL,
   time_type TEXT NOT NULL,
   at_topic TEXT NOT NULL,
-  at_partition INTEGER NOT NULL,
-  at_offset BIGINT NOT NULL,
   letter_topic TEXT NOT NULL,
-  letter_partition INTEGER NOT NULL,
-  letter_offset BIGINT NOT NULL,
   class TEXT NOT NULL,
   code TEXT NOT NULL,
   fingerprint TEXT NOT NULL,
   stage TEXT NOT NULL,
   schema_ref TEXT NOT NULL,
-  policy TEXT NOT NULL,
+  policy BYTES,
   reason TEXT NOT NULL,
   reason_raw BYTES,
   exception TEXT NOT NULL,
   stack TEXT NOT NULL,
-  attempts INTEGER NOT NULL,
   digest_faithful TEXT NOT NULL,
-  digest_redacted TEXT NOT NULL,
+  digest_redacted BYTES,
   faithful TEXT NOT NULL,
   enc TEXT NOT NULL,
-  generation BIGINT NOT NULL,
-  quarantined_ms BIGINT NOT NULL,
-  taken_ms BIGINT NOT NULL,
-  payload_week INTEGER NOT NULL,
   payload_digest BYTES NOT NULL,
-  flags INTEGER NOT NULL,
-  confirmed INTEGER NOT NULL,
-  sightings INTEGER NOT NULL,
-  last_seen_ms BIGINT NOT NULL,
-  changed_ms BIGINT NOT NULL,
   owner TEXT NOT NULL,
   ticket TEXT NOT NULL,
   held_from TEXT NOT NULL,
   sent_from TEXT NOT NULL,
   redrive TEXT NOT NULL,
-  redrive_try INTEGER NOT NULL,
   repair TEXT NOT NULL,
   resolution TEXT NOT NULL,
-  legal_hold TEXT NOT NULL,
-  expires_ms BIGINT NOT NULL
+  legal_hold TEXT NOT NULL
 );
 CREATE INDEX items_source ON items (topic, partition, source_offset);
 CREATE INDEX items_at ON items (at_topic, at_partition, at_offset) WHERE at_topic <> '';
@@ -87,17 +88,17 @@ CREATE TABLE payloads (
 ;
 --postgres CREATE TABLE payloads_rest PARTITION OF payloads DEFAULT;
 
+-- Who (by_system: our own parts) and what; persons and their words stand apart in custody_ledger_private. hash is over the hash of
+-- the row before, these columns and the salted commitment to the private ones.
 CREATE TABLE dlq_message_custody_ledger (
   seq BIGINT NOT NULL PRIMARY KEY,
+  at_ms BIGINT NOT NULL,
   tenant TEXT NOT NULL,
   item TEXT NOT NULL,
   event TEXT NOT NULL,
-  from_state TEXT NOT NULL,
   to_state TEXT NOT NULL,
-  at_ms BIGINT NOT NULL,
+  by_system TEXT NOT NULL,
   evidence BYTES,
-  commitment BYTES NOT NULL,
-  prev_hash BYTES NOT NULL UNIQUE,
   hash BYTES NOT NULL
 );
 CREATE INDEX custody_ledger_item ON dlq_message_custody_ledger (item, seq);
@@ -108,6 +109,11 @@ CREATE TABLE custody_ledger_private (
   salt BYTES NOT NULL,
   actor TEXT NOT NULL,
   detail TEXT NOT NULL
+);
+
+CREATE TABLE erased_commitments (
+  seq BIGINT NOT NULL PRIMARY KEY,
+  commitment BYTES NOT NULL
 );
 
 CREATE TABLE history_head (
