@@ -43,7 +43,12 @@ type Board struct {
 	seenMS  int64         // when the end was last known to be read
 	failure error         // of the last look
 	counts  map[Refusal]int64
-	next    int64 // offset to read next; the reading goroutine only
+
+	// The reading goroutine's own.
+	next     int64     // offset to read next
+	target   int64     // the end that was seen at targetMS: once next is there, everything of that time is known
+	targetMS int64     // 0: no target
+	draft    *Snapshot // what a cold board has read so far
 }
 
 // NewBoard makes a Board; nothing runs before Run.
@@ -160,8 +165,9 @@ func (b *Board) follow(ctx context.Context) {
 	}
 }
 
-// look reads from where the last look ended to what is the end now. Offsets that are gone (compacted, transaction markers)
-// are passed over, so next counts what was looked at, not what was found.
+// look reads on from where the last look got to. It gets no further than what is committed: behind an open transaction of
+// anybody, acknowledged entries are not visible yet. So what was covered is what Read asked for, not what the topic's end
+// says, and the board counts as complete for the moment in which the end stood where it has got to by now.
 func (b *Board) look(ctx context.Context) error {
 	at := b.o.Clock().UnixMilli()
 	info, err := b.o.Reader.Info(ctx, b.o.Topic)
@@ -175,11 +181,15 @@ func (b *Board) look(ctx context.Context) error {
 	if r.Next < b.next {
 		// Somebody made the topic anew: read it from its start, and keep what is known (INV-CONTROL-STICKY).
 		b.o.Log.Warn("the control topic was made anew", "topic", b.o.Topic, "had", b.next, "has", r.Next)
-		b.next = 0
+		b.next, b.targetMS = 0, 0
 	}
+	if b.targetMS == 0 {
+		b.target, b.targetMS = r.Next, at
+	}
+	covered := max(b.next, r.First)
 	var entries []Entry
-	if r.Next > b.next {
-		err := b.o.Reader.Read(ctx, b.tp, offsets(max(b.next, r.First), r.Next), func(batch *pipeline.Batch) error {
+	if r.Next > covered {
+		err := b.o.Reader.Read(ctx, b.tp, offsets(covered, r.Next, &covered), func(batch *pipeline.Batch) error {
 			defer batch.Release()
 			for i := range batch.Recs {
 				if e, ok := b.decode(&batch.Recs[i]); ok {
@@ -192,15 +202,32 @@ func (b *Board) look(ctx context.Context) error {
 			return err // nothing of it is kept: the next look reads it again
 		}
 	}
-	b.apply(entries, at)
-	b.next = r.Next
+	b.next = covered
+	complete := int64(0)
+	switch {
+	case covered >= r.Next:
+		complete, b.targetMS = at, 0
+	case covered >= b.target:
+		complete, b.target, b.targetMS = b.targetMS, r.Next, at
+	}
+	b.read(entries, complete)
+	if complete == 0 {
+		return pipeline.Errorf(pipeline.CodeBrokerUnreachable, b.o.Topic, "offsets from %d to %d are not visible yet: a transaction is open, or the topic cannot be read on",
+			covered, b.target)
+	}
 	return nil
 }
 
-func offsets(from, to int64) iter.Seq[int64] {
+// offsets yields [from, to) and keeps in covered how far they were asked for: all below it were looked at.
+func offsets(from, to int64, covered *int64) iter.Seq[int64] {
 	return func(yield func(int64) bool) {
-		for off := from; off < to && yield(off); off++ {
+		for off := from; off < to; off++ {
+			*covered = off
+			if !yield(off) {
+				return
+			}
 		}
+		*covered = to
 	}
 }
 
@@ -228,26 +255,39 @@ func (b *Board) count(why Refusal, n int64, off int64) {
 	b.o.Log.Warn("a control message is ignored", "code", pipeline.CodeControlForged, "reason", string(why), "topic", b.o.Topic, "offset", off)
 }
 
-// apply folds entries in. at is when the end that they reach to was asked for; 0 says nothing about the end.
-func (b *Board) apply(entries []Entry, at int64) {
+// read takes what a look found. completeMS is the moment for which everything is known now; 0 is no new one.
+func (b *Board) read(entries []Entry, completeMS int64) {
+	if b.snap.Load() != nil {
+		b.apply(entries, completeMS)
+		return
+	}
+	b.draft, _ = Fold(b.draft, b.o.Authority, entries...) // INV-CONTROL-COLD: nobody sees it before it is complete
+	if completeMS == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.snap.Store(b.draft)
+	b.seenMS, b.draft = completeMS, nil
+	close(b.ready)
+	b.change()
+}
+
+// change wakes who waits for one; b.mu is held.
+func (b *Board) change() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// apply folds entries into the snapshot of a warm board.
+func (b *Board) apply(entries []Entry, completeMS int64) {
 	b.mu.Lock()
 	prev := b.snap.Load()
-	cold := prev == nil
 	next, replayed := Fold(prev, b.o.Authority, entries...)
-	if cold && at == 0 {
-		b.mu.Unlock()
-		return // a cold board learns only by reading to the end
-	}
 	b.snap.Store(next)
-	if at != 0 {
-		b.seenMS = at
-	}
-	if cold {
-		close(b.ready)
-	}
+	b.seenMS = max(b.seenMS, completeMS)
 	if next != prev {
-		close(b.changed)
-		b.changed = make(chan struct{})
+		b.change()
 	}
 	b.mu.Unlock()
 	if len(replayed) > 0 {

@@ -33,7 +33,11 @@ func TestBoardOverKafka(t *testing.T) {
 		},
 	}
 	for name, start := range brokers {
-		t.Run(name, func(t *testing.T) { boardOver(t, start(t)) })
+		t.Run(name, func(t *testing.T) {
+			at := start(t)
+			t.Run("boards publish, follow and start late", func(t *testing.T) { boardOver(t, at) })
+			t.Run("an open transaction hides nothing for good", func(t *testing.T) { boardBehindTransaction(t, at) })
+		})
 	}
 }
 
@@ -116,5 +120,90 @@ func boardOver(t *testing.T, bootstrap string) {
 	}
 	if n := late.Ignored(); len(n) != 0 {
 		t.Errorf("ignored %v", n)
+	}
+}
+
+// boardBehindTransaction: somebody's open transaction on the topic keeps acknowledged entries invisible. A board must not
+// step over them, nor call itself complete meanwhile.
+func boardBehindTransaction(t *testing.T, bootstrap string) {
+	f := newFixture(t)
+	cluster := kafka.Cluster{Name: "main", Properties: map[string]string{"bootstrap.servers": bootstrap}}
+	name := "control-tx-" + time.Now().Format("150405.000000")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	log, err := kafka.NewLog(cluster, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.Close) // after the boards, which are closed first
+	if err := log.CreateTopics(ctx, kafka.TopicSpec{Name: name, Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *control.Board {
+		sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: cluster, ClientID: "board"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		board := control.NewBoard(control.Options{Topic: name, Reader: log, Sink: sink, Authority: f.authority, Clock: time.Now})
+		run, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() { defer close(done); _ = board.Run(run) }()
+		t.Cleanup(func() { stop(); <-done; _ = sink.Close(context.Background()) })
+		return board
+	}
+	one, two := open(), open()
+	for _, b := range []*control.Board{one, two} {
+		if err := b.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := kafka.NewTx(ctx, kafka.TxConfig{Cluster: cluster, TransactionalID: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Send(&pipeline.Sending{Msgs: []pipeline.Message{{Topic: name, Key: []byte("x"), Value: []byte("y"), From: -1}}}); err != nil {
+		t.Fatal(err)
+	}
+	<-tx.Done()
+	if err := one.Halt(ctx, f.worker, "worker-1", "billing", "behind the transaction"); err != nil {
+		t.Fatal(err)
+	}
+	for two.Err() == nil || two.Stale() < time.Second {
+		if ctx.Err() != nil {
+			t.Fatal("the other board calls itself complete though an acknowledged entry is hidden")
+		}
+		time.Sleep(50 * time.Millisecond) // the deadline is ctx's
+	}
+	cold := open()
+	short, cancelShort := context.WithTimeout(ctx, 2*time.Second)
+	defer cancelShort()
+	if err := cold.WaitReady(short); err == nil {
+		t.Error("a cold board is ready without what is hidden")
+	}
+	if err := tx.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := cold.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*control.Board{one, two, cold} {
+		for {
+			changed := b.Changed()
+			s, err := b.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := s.Halted("billing"); ok {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				t.Fatal("the halt was stepped over")
+			}
+		}
 	}
 }
