@@ -17,6 +17,7 @@ import (
 // Admin asks and changes a cluster. It is safe for concurrent use.
 type Admin struct {
 	a     *client.AdminClient
+	c     *client.Consumer // below a
 	place string
 }
 
@@ -31,14 +32,24 @@ type TopicSpec struct {
 const adminTimeout = 15 * time.Second
 
 // NewAdmin opens an administration client; no broker need be there yet. Codes: ERR_BROKER_CONFIG.
+//
+// It stands on a consumer that never joins a group: on any other client, librdkafka 2.11.1 ends the process when a broker
+// answers a question about a group's offsets with "not the coordinator" (it refreshes the coordinator of a group that the
+// client does not have).
 func NewAdmin(c Cluster) (*Admin, error) {
 	a := &Admin{place: c.place()}
 	// what the library would print on its own is in the errors that the calls return
-	m, err := c.settings(forProducer, map[string]any{"log_level": 0})
+	m, err := c.settings(forConsumer, map[string]any{"log_level": 0, "group.id": "reprieve-admin", "enable.auto.commit": false})
 	if err != nil {
 		return nil, err
 	}
-	if a.a, err = client.NewAdminClient(&m); err != nil {
+	if a.c, err = client.NewConsumer(&m); err == nil {
+		a.a, err = client.NewAdminClientFromConsumer(a.c)
+	}
+	if err != nil {
+		if a.c != nil {
+			_ = a.c.Close()
+		}
 		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+c.Name, "%w", err)
 	}
 	return a, nil
@@ -47,6 +58,7 @@ func NewAdmin(c Cluster) (*Admin, error) {
 // Close frees the client.
 func (a *Admin) Close() {
 	a.a.Close()
+	_ = a.c.Close() // it has no group to leave
 }
 
 // within repeats a call that takes a number of milliseconds instead of a context, in slices short enough for ctx to count.
