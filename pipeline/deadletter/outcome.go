@@ -17,10 +17,11 @@ type Writer struct {
 }
 
 // outcomeJSON is the value on the outcomes topic (CONTRACTS 5). The signature is over the canonical JSON of everything but
-// sig: HMAC of a key of the ring, or Ed25519 of a registered writer whose id is kid.
+// sig, members that this version does not know included: HMAC of a key of the ring, or Ed25519 of a registered writer whose
+// id is kid.
 type outcomeJSON struct {
 	V         int    `json:"v"`
-	Kind      string `json:"kind"` // "outcome": a signature for one thing is never one for another
+	Kind      string `json:"kind,omitempty"` // "outcome" or nothing: a signature for one thing is never one for another
 	Pipeline  string `json:"pipeline"`
 	Item      string `json:"quarantine_id"`
 	Redrive   string `json:"redrive_id"`
@@ -95,16 +96,14 @@ func ParseOutcome(rec *pipeline.Record, ring *seal.Ring) (pipeline.Outcome, erro
 // that is the engine's. Codes: ERR_SIGNATURE_INVALID, ERR_LETTER_INVALID (signed, but not an outcome).
 func ParseOutcomeBy(rec *pipeline.Record, ring *seal.Ring, writers map[string]Writer) (o pipeline.Outcome, consumer string, err error) {
 	place := "outcome at offset " + strconv.FormatInt(rec.Offset, 10)
-	var v outcomeJSON
-	if len(rec.Value) > 64<<10 || json.Unmarshal(rec.Value, &v) != nil || v.V != 1 || v.Kind != "outcome" {
+	v, text, ok := readOutcome(rec.Value)
+	if !ok {
 		return o, "", pipeline.Errorf(pipeline.CodeSignatureInvalid, place, "it is no outcome of version 1")
 	}
 	sig, sigErr := base64.RawURLEncoding.Strict().DecodeString(v.Sig)
-	v.Sig = ""
-	text, textErr := seal.Canonical(v)
 	w, registered := writers[v.KID]
 	switch {
-	case sigErr != nil || textErr != nil:
+	case sigErr != nil:
 		return o, "", pipeline.Errorf(pipeline.CodeSignatureInvalid, place, "an outcome has no valid signature")
 	case registered && w.Key.Verify(text, sig):
 		consumer = w.Consumer
@@ -112,9 +111,9 @@ func ParseOutcomeBy(rec *pipeline.Record, ring *seal.Ring, writers map[string]Wr
 	default:
 		return o, "", pipeline.Errorf(pipeline.CodeSignatureInvalid, place, "an outcome has no valid signature")
 	}
-	result, ok := ParseResult(v.Outcome)
-	at, ok2 := parseDecimal([]byte(v.At))
-	if !ok || !ok2 || v.Item == "" || registered && result == pipeline.Forwarded {
+	result, known := ParseResult(v.Outcome)
+	at, isTime := parseDecimal([]byte(v.At))
+	if !known || !isTime || v.Item == "" || registered && result == pipeline.Forwarded {
 		return o, "", pipeline.Errorf(pipeline.CodeLetterInvalid, place, "a signed outcome is not readable")
 	}
 	o = pipeline.Outcome{Pipeline: v.Pipeline, Item: pipeline.ID(v.Item), Redrive: pipeline.Digest(v.Redrive), Try: v.Try, AtMS: at,
@@ -128,4 +127,20 @@ func ParseOutcomeBy(rec *pipeline.Record, ring *seal.Ring, writers map[string]Wr
 		o.Writer = v.KID // who signed, not who it says it is
 	}
 	return o, consumer, nil
+}
+
+// readOutcome returns the value and what its signature is over. A member that stands twice is refused: readers disagree
+// which one counts.
+func readOutcome(value []byte) (v outcomeJSON, signed []byte, ok bool) {
+	if len(value) > 64<<10 {
+		return v, nil, false
+	}
+	canonical, err := seal.CanonicalBytes(value)
+	var members map[string]json.RawMessage
+	if err != nil || json.Unmarshal(canonical, &v) != nil || json.Unmarshal(canonical, &members) != nil {
+		return v, nil, false
+	}
+	delete(members, "sig")
+	signed, err = seal.Canonical(members)
+	return v, signed, err == nil && v.V == 1 && (v.Kind == "" || v.Kind == "outcome")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -267,6 +268,41 @@ func TestOutcomeOfARegisteredWriter(t *testing.T) {
 			t.Error("believed without a registry of writers")
 		}
 	})
+}
+
+// A writer in another language follows the contract alone: no kind, and members of its own.
+func TestOutcomeByTheContractAlone(t *testing.T) {
+	key, err := seal.NewSigner("payments", bytes.Repeat([]byte{3}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writers := map[string]Writer{"payments": {Consumer: "c", Key: key.Verifier()}}
+	plain := `{"at":"1760000000123","effect_ref":"e","kid":"payments","more":"x","outcome":"applied","pipeline":"billing","quarantine_id":"q1","redrive_id":"sha256:m","try":1,"v":1,"writer":"payments"}`
+	sig := base64.RawURLEncoding.EncodeToString(key.Sign([]byte(plain)))
+	spaced := `{ "sig": "` + sig + `", ` + plain[1:]
+	o, consumer, err := ParseOutcomeBy(&pipeline.Record{Value: []byte(spaced)}, nil, writers)
+	if err != nil || consumer != "c" || o.Result != pipeline.Applied || o.AtMS != 1760000000123 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for name, text := range map[string]string{
+		"a member added":   `{"extra":"1","sig": "` + sig + `", ` + plain[1:],
+		"a member twice":   `{"outcome":"failed","sig": "` + sig + `", ` + plain[1:],
+		"another kind":     `{"kind":"approval","sig": "` + sig + `", ` + plain[1:],
+		"a member changed": strings.Replace(spaced, `"more":"x"`, `"more":"y"`, 1),
+	} {
+		if o, _, err := ParseOutcomeBy(&pipeline.Record{Value: []byte(text)}, nil, writers); err == nil {
+			t.Errorf("%s: believed: %+v", name, o)
+		}
+	}
+}
+
+func TestDeliveredRecordsCostASettlementNothing(t *testing.T) {
+	s := NewSettlement("p", pipeline.TP{Topic: "t"}, 1, 0)
+	off := int64(0)
+	s.Add(off, pipeline.Delivered)
+	if n := testing.AllocsPerRun(10_000, func() { off++; s.Add(off, pipeline.Delivered) }); n > 0 {
+		t.Errorf("%v allocations a record", n)
+	}
 }
 
 func TestOutcomeIsNotBelieved(t *testing.T) {
