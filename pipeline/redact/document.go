@@ -338,10 +338,44 @@ func (e *Editor) docString(b []byte, from, to int, p docPlace) {
 		}
 	} else {
 		e.value(b[from:to], p.m, text(e.path), p.nested, true)
+		if len(e.r.patterns) > 0 && len(e.hits) > mark {
+			alignEscapes(b[from:to], e.hits[mark:])
+		}
 		e.shift(mark, from)
 	}
 	if len(e.hits) > mark {
 		e.refuseIdentity(text(e.path))
+	}
+}
+
+// alignEscapes widens hits so that none begins or ends inside an escape: a user's pattern knows nothing of them.
+func alignEscapes(s []byte, hits []hit) {
+	for i, k := 0, 0; i < len(s) && k < len(hits); {
+		n := 1
+		if s[i] == '\\' {
+			if n = 2; i+1 < len(s) && s[i+1] == 'u' {
+				n = 6
+			}
+		}
+		end := min(i+n, len(s))
+		h := &hits[k]
+		if h.from > i && h.from < end {
+			h.from = i
+		}
+		if h.to > i && h.to < end {
+			h.to = end
+		}
+		if h.to <= end {
+			k++
+			continue // the next hit may begin in the same escape
+		}
+		i = end
+	}
+	for k := 1; k < len(hits); k++ {
+		if hits[k].from < hits[k-1].to {
+			hits[k].from = hits[k-1].to
+			hits[k].to = max(hits[k].to, hits[k].from)
+		}
 	}
 }
 
@@ -466,7 +500,7 @@ func frame(b []byte) int {
 
 // bare says that a document has members which no leaf shows: null, {} and []. Their names are looked at in the document.
 func bare(b []byte) bool {
-	if bytes.Contains(b, []byte("null")) {
+	if bytes.Contains(b, []byte("ull")) /* of null; n is more frequent */ {
 		return true
 	}
 	for _, closing := range [...]byte{'}', ']'} {

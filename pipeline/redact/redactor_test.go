@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/redact"
@@ -387,5 +388,48 @@ func TestConfigProblemsAreAllNamed(t *testing.T) {
 	_, err := redact.New(cfg, redact.Options{})
 	if pipeline.CodeOf(err) != pipeline.CodeConfigValue {
 		t.Errorf("New: %v", err)
+	}
+}
+
+func TestPatternsNeverBreakAnEscape(t *testing.T) {
+	r := mustNew(t, redact.Config{Patterns: []redact.Pattern{{Name: "n", Match: `n?foo`}, {Name: "hex", Match: `0[0-9a-f]{2}`}}}, redact.Options{})
+	for _, inner := range []string{`{"a":"x\nfoo","b":"\u00e9\n","c":"\\nfoo"}`, `{"a":"foo\u0041\u0042foo\nfoo"}`} {
+		q, err := json.Marshal(inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := `{"raw":` + string(q) + `}`
+		var x struct{ Raw string }
+		if err := json.Unmarshal([]byte(redactJSON(t, r, doc)), &x); err != nil || !json.Valid([]byte(x.Raw)) || strings.Contains(x.Raw, "foo") {
+			t.Errorf("%s became %q, %v", inner, x.Raw, err)
+		}
+		c := sanitize(t, r, &pipeline.Record{Value: []byte(inner)}, nil)
+		if !json.Valid(c.Value) || len(c.Value) != len(inner) {
+			t.Errorf("%s became %s", inner, c.Value)
+		}
+	}
+}
+
+func TestSettingsAreReadStrictly(t *testing.T) {
+	doc, ps := config.Parse("p.yaml", []byte("detectors: [pan, cvv, authorization]\nactions: {pan: last4}\nfields: [{path: /customer/email, action: mask}, {name: ssn}]\ntags: [PII]\ntag_action: drop\n"+
+		"patterns: [{name: ticket, match: 'TCK-\\d{6}'}]\nkeep: [/meter/serial]\n"), config.Options{})
+	if len(ps) > 0 {
+		t.Fatal(ps)
+	}
+	var cfg redact.Config
+	if ps := doc.Decode(&cfg); len(ps) > 0 {
+		t.Fatal(ps)
+	}
+	want := redact.Config{Detectors: []string{"pan", "cvv", "authorization"}, Actions: redact.Actions{PAN: "last4"}, Fields: []redact.Field{{Path: "/customer/email", Action: "mask"}, {Name: "ssn", Action: "mask"}},
+		Tags: []string{"PII"}, TagAction: "drop", Patterns: []redact.Pattern{{Name: "ticket", Match: `TCK-\d{6}`, Action: "mask"}}, Keep: []string{"/meter/serial"}}
+	if d := cmp.Diff(want, cfg, cmp.Transformer("actions", func(a redact.Actions) string { return a.PAN })); d != "" {
+		t.Error(d)
+	}
+	if _, err := redact.New(cfg, redact.Options{}); err != nil {
+		t.Error(err)
+	}
+	doc, _ = config.Parse("p.yaml", []byte("detector: [pan]\n"), config.Options{})
+	if ps := doc.Decode(&redact.Config{}); len(ps) == 0 {
+		t.Error("an unknown key is read")
 	}
 }
