@@ -223,7 +223,14 @@ const hexDigits = "0123456789abcdef"
 func appendQuoted(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
-	for i, c := range b {
+	for i := 0; i < len(b); i++ {
+		for i+8 <= len(b) && special(binary.LittleEndian.Uint64(b[i:])) == 0 {
+			i += 8
+		}
+		if i == len(b) {
+			break
+		}
+		c := b[i]
 		if c >= 0x20 && c != '"' && c != '\\' {
 			continue
 		}

@@ -1,7 +1,9 @@
 package codec
 
 import (
+	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -265,6 +267,17 @@ func digits(d []byte, off int) int {
 func (p *jsonScan) str(off int) (end int, escaped bool) {
 	d := p.data
 	for i := off + 1; i < len(d); {
+		for i+8 <= len(d) { // eight bytes at a time until one needs a look
+			m := special(binary.LittleEndian.Uint64(d[i:]))
+			if m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				break
+			}
+			i += 8
+		}
+		if i == len(d) {
+			break
+		}
 		c := d[i]
 		switch {
 		case c == '"':
@@ -292,6 +305,14 @@ func (p *jsonScan) str(off int) (end int, escaped bool) {
 		}
 	}
 	return p.bad("truncated", len(d)), false
+}
+
+// special marks, in the high bit of each byte, those of eight that end a plain run: a quote, a backslash, a control
+// character, the start of a longer rune. The lowest mark is exact; those above it may be too many.
+func special(w uint64) uint64 {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^(ones*'"'), w^(ones*'\\')
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w | w) & high
 }
 
 // escape scans the escape at off and returns the offset behind it.
