@@ -90,6 +90,9 @@ func (t *tools) apply(ctx context.Context, w *work, e *Envelope, v pipeline.View
 			r.Failure = refuse(pipeline.CodeTransformFailed, "another schema is for Avro records only")
 			return
 		}
+		if ed.leaves != nil && t.inPlace(ctx, w, e, v, ed.leaves, r) {
+			return
+		}
 		head := jsonStart(e.Record.Value)
 		d, what := parseDocument(e.Record.Value[head:])
 		if what != "" {
@@ -175,6 +178,11 @@ func holds(w *work, v pipeline.View, leaves []field) bool {
 				if strconv.FormatInt(got.Int, 10) == string(l.value.src) {
 					continue
 				}
+			case got.Kind == pipeline.KindNumber: // JSON keeps the digits that were asked for
+				if l.value.kind == '0' && string(got.Bytes) == string(l.value.src) {
+					continue
+				}
+				return false
 			case (got.Kind == pipeline.KindString || got.Kind == pipeline.KindEnum) && l.value.kind == '"':
 				if string(got.Bytes) == l.plain {
 					continue
@@ -254,6 +262,9 @@ func (l *leafEditor) Edit(_ pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 		if leaf.Path != f.text {
 			continue
 		}
+		if sameLeaf(leaf.Value, f) {
+			return pipeline.Edit{Kind: pipeline.Keep}
+		}
 		l.hits = append(l.hits, i)
 		switch f.value.kind {
 		case 'n':
@@ -266,6 +277,19 @@ func (l *leafEditor) Edit(_ pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 		return pipeline.Edit{Kind: pipeline.Replace, Text: l.text}
 	}
 	return pipeline.Edit{Kind: pipeline.Keep}
+}
+
+// sameLeaf tells whether a leaf has the value already, in the same spelling.
+func sameLeaf(v pipeline.Value, f *field) bool {
+	switch v.Kind {
+	case pipeline.KindString, pipeline.KindEnum:
+		return f.value.kind == '"' && string(v.Bytes) == f.plain
+	case pipeline.KindNumber:
+		return f.value.kind == '0' && string(v.Bytes) == string(f.value.src)
+	case pipeline.KindInt:
+		return f.value.kind == '0' && strconv.FormatInt(v.Int, 10) == string(f.value.src)
+	}
+	return false
 }
 
 // encode goes through JSON text and the exact encoder, under the record's own schema or another one.
