@@ -7,11 +7,14 @@
 //
 //	redactor.go  Value, Sanitize, Text: what others call
 //	editor.go    one leaf of a record
-//	document.go  JSON inside a string
+//	document.go  JSON inside a string; jsontext.go its tokens; members.go member names
 //	scan.go      one text: the cheap look, then the detectors
-//	pan.go, issuer.go, luhn.go, cvv.go, secret.go, words.go   the detectors
+//	words.go     names with values, schemes, values in prose
+//	pan.go, edge.go, issuer.go, luhn.go, iban.go   card numbers
+//	cvv.go, secret.go, leaf.go   verification values, credentials, whole values
 //	names.go     what the name of a field, header or parameter means
 //	unescape.go  reading through escapes
+//	fields.go    what the file names by path, name and tag
 //	action.go    what stands there afterwards
 //	raw.go       bytes that no codec could read
 package redact

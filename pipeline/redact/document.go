@@ -1,7 +1,6 @@
 package redact
 
 import (
-	"bytes"
 	"strconv"
 	"unsafe"
 )
@@ -81,64 +80,6 @@ func (e *Editor) nested(s []byte, path string, nested int, escaped bool) bool {
 	return true
 }
 
-func hasBackslash(s []byte) bool {
-	for _, c := range s {
-		if c == '\\' {
-			return true
-		}
-	}
-	return false
-}
-
-// unquote resolves the escapes of one JSON string exactly. pos has one entry more than dst.
-func unquote(s, dst []byte, pos []int32) ([]byte, []int32, bool) {
-	dst, pos = dst[:0], pos[:0]
-	for i := 0; i < len(s); {
-		c, at := s[i], int32(i)
-		if c != '\\' {
-			dst, pos = append(dst, c), append(pos, at)
-			i++
-			continue
-		}
-		if i+1 == len(s) {
-			return dst, pos, false
-		}
-		switch c = s[i+1]; c {
-		case 'n':
-			c = '\n'
-		case 'r':
-			c = '\r'
-		case 't':
-			c = '\t'
-		case 'b':
-			c = '\b'
-		case 'f':
-			c = '\f'
-		case '"', '\\', '/':
-		case 'u':
-			if i+6 > len(s) {
-				return dst, pos, false
-			}
-			v, ok := hexValue(s[i+2 : i+6])
-			if !ok {
-				return dst, pos, false
-			}
-			from := len(dst)
-			dst = append(dst, string(rune(v))...)
-			for range len(dst) - from {
-				pos = append(pos, at)
-			}
-			i += 6
-			continue
-		default:
-			return dst, pos, false
-		}
-		dst, pos = append(dst, c), append(pos, at)
-		i += 2
-	}
-	return dst, append(pos, int32(len(s))), true
-}
-
 // document walks b as one JSON document and finds what goes in it. False: it is not valid JSON; the caller drops the hits.
 func (e *Editor) document(b []byte, nested int) bool {
 	i := blank(b, 0)
@@ -156,13 +97,6 @@ type docPlace struct {
 	m      meaning
 	item   bool   // an item of an array
 	rule   uint16 // a field named by the file, of this value or one around it
-}
-
-func blank(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
 }
 
 func (e *Editor) docValue(b []byte, i int, p docPlace) (next int, ok bool) {
@@ -397,56 +331,6 @@ func (e *Editor) docNumber(b []byte, from, to int, p docPlace) {
 	}
 }
 
-// stringEnd is behind the closing quotation mark of the string at i, -1 if it is not a JSON string.
-func stringEnd(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == '"':
-			return i + 1
-		case c == '\\':
-			i++
-		case c < ' ':
-			return -1
-		}
-	}
-	return -1
-}
-
-// numberEnd is behind the JSON number at i, -1 if it is none.
-func numberEnd(b []byte, i int) int {
-	if b[i] == '-' {
-		i++
-	}
-	n := i
-	for i < len(b) && digit(b[i]) {
-		i++
-	}
-	if i == n || b[n] == '0' && i > n+1 {
-		return -1
-	}
-	if i < len(b) && b[i] == '.' {
-		n = i + 1
-		for i = n; i < len(b) && digit(b[i]); i++ {
-		}
-		if i == n {
-			return -1
-		}
-	}
-	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
-		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		n = i
-		for i < len(b) && digit(b[i]) {
-			i++
-		}
-		if i == n {
-			return -1
-		}
-	}
-	return i
-}
-
 func appendSegment(dst, name []byte) []byte {
 	dst = append(dst, '/')
 	for _, c := range name {
@@ -460,64 +344,4 @@ func appendSegment(dst, name []byte) []byte {
 		}
 	}
 	return dst
-}
-
-// memberNames masks card numbers in the member names of a JSON value, framing before it included. ok false: it could not be
-// read, which is for e.fail.
-func (e *Editor) memberNames(value []byte) (out []byte, hit, ok bool) {
-	if !e.nameHit && !bare(value) {
-		return nil, false, true
-	}
-	head := frame(value)
-	e.begin()
-	if _, _, run := e.r.look(value); !run {
-		return nil, false, true
-	}
-	e.namesOnly = true
-	ok = e.document(value[head:], 0)
-	e.namesOnly = false
-	if !ok {
-		e.refuse("ERR_REDACT_FAILED", "", "the document cannot be read to look at its member names")
-		return nil, false, false
-	}
-	if len(e.hits) == 0 {
-		return nil, false, true
-	}
-	e.shift(0, head)
-	return e.render(nil, value, e.hits, true), true, true
-}
-
-// frame is the length of a schema id before a value.
-func frame(b []byte) int {
-	switch {
-	case len(b) > 5 && b[0] == 0:
-		return 5
-	case len(b) > 17 && b[0] == 1:
-		return 17
-	}
-	return 0
-}
-
-// bare says that a document has members which no leaf shows: null, {} and []. Their names are looked at in the document.
-func bare(b []byte) bool {
-	if bytes.Contains(b, []byte("ull")) /* of null; n is more frequent */ {
-		return true
-	}
-	for _, closing := range [...]byte{'}', ']'} {
-		for i := 0; ; i++ {
-			n := bytes.IndexByte(b[i:], closing)
-			if n < 0 {
-				break
-			}
-			i += n
-			k := i - 1
-			for k >= 0 && (b[k] == ' ' || b[k] == '\n' || b[k] == '\t' || b[k] == '\r') {
-				k--
-			}
-			if k >= 0 && b[k] == closing-2 { // in ASCII the opening sign stands two before
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -30,7 +30,7 @@ func readFile(t testing.TB, name string) []byte {
 }
 
 // jsonView decodes a JSON value with the real codec.
-func jsonView(t testing.TB, value []byte) pipeline.View {
+func jsonView(t failer, value []byte) pipeline.View {
 	t.Helper()
 	d, err := codec.NewDecoder(codec.DecodeConfig{Format: codec.FormatJSON}, nil)
 	if err != nil {
@@ -105,4 +105,11 @@ func wantThere(t *testing.T, in []byte, texts ...string) {
 			t.Errorf("%q is gone from %q", c, in)
 		}
 	}
+}
+
+// failer is what the helpers need of a test or a rapid check.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
 }
