@@ -299,6 +299,9 @@ func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string
 func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]pipeline.Checkpoint, error) {
 	res, err := a.a.ListConsumerGroupOffsets(ctx, []client.ConsumerGroupTopicPartitions{{Group: group}},
 		client.SetAdminRequireStableOffsets(true))
+	if e, ok := errors.AsType[client.Error](err); ok && e.Code() == client.ErrGroupIDNotFound {
+		return map[pipeline.TP]pipeline.Checkpoint{}, nil // nobody committed yet
+	}
 	if err != nil {
 		return nil, failed(err, group+" on "+a.place, "read the group's offsets")
 	}

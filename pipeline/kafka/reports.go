@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"time"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -55,7 +56,7 @@ func (s *Sink) report(m *client.Message) {
 		}
 		return
 	}
-	innocent := s.inTx && condemns(err) && !s.guilty(&t.f.s.Msgs[t.i])
+	innocent := s.inTx && s.goesWithTheTransaction(err, &t.f.s.Msgs[t.i])
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -70,6 +71,19 @@ func (s *Sink) report(m *client.Message) {
 		s.refuse(t, err)
 	}
 	s.settle(left)
+}
+
+// goesWithTheTransaction tells whether a message of a transaction failed for no fault of its own. The first failure dooms the
+// transaction: the library then holds back the rest until Abort, so we purge it, and each Sending completes at once. What is
+// purged, by us or by the library, counts for nothing: it was taken back with the transaction.
+func (s *Sink) goesWithTheTransaction(err error, m *pipeline.Message) bool {
+	if s.doomed.CompareAndSwap(false, true) {
+		_ = s.p.Purge(client.PurgeQueue | client.PurgeInFlight | client.PurgeNonBlocking)
+	}
+	if e, ok := errors.AsType[client.Error](err); ok && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
+		return true
+	}
+	return condemns(err) && !s.guilty(m)
 }
 
 // batchOverhead is what a batch of one message has beside key, value and headers, at most.

@@ -39,6 +39,8 @@ type Sink struct {
 	aloft  atomic.Int64 // messages that the client has and did not report yet
 	active atomic.Int64 // flights without completion
 
+	doomed atomic.Bool // a message of the open transaction was refused: it can only be aborted
+
 	mu      sync.Mutex // whoever hands messages to the client
 	closed  bool
 	waiting []*flight // not handed over completely yet
@@ -142,8 +144,8 @@ func (s *Sink) Send(sending *pipeline.Sending) error {
 	sending.Bad = sending.Bad[:0]
 	s.active.Add(1)
 	f := s.flight(sending)
-	if n == 0 {
-		s.complete(f)
+	if n == 0 || s.doomed.Load() {
+		s.complete(f) // what is sent now would be aborted with the rest
 		return nil
 	}
 	s.launch(f)
@@ -257,6 +259,12 @@ func (s *Sink) produce(t *ticket) bool {
 	s.aloft.Add(-1)
 	if e, ok := errors.AsType[client.Error](err); ok && e.Code() == client.ErrQueueFull {
 		return false
+	}
+	if s.inTx && s.doomed.Load() {
+		if t.f.open.Add(-1) == 0 {
+			s.complete(t.f)
+		}
+		return true
 	}
 	s.refuse(t, err)
 	return true

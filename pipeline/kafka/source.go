@@ -40,6 +40,7 @@ type Source struct {
 	fatal     error
 	down      error // why no broker could be reached last; nil when one answers
 	strangers uint64
+	broken    bool // the library itself raised a fatal error
 	closing   bool
 	closed    bool
 }
@@ -191,6 +192,7 @@ func (s *Source) judge(err error, topic string) error {
 	}
 	switch code := codeOf(e); {
 	case e.IsFatal():
+		s.broken = true
 		return &pipeline.Error{Code: pipeline.CodeBrokerFatal, Place: place, Text: e.Error(), Cause: e,
 			Remedy: fatalRemedy(e)}
 	case code == pipeline.CodeTopicMissing, code == pipeline.CodeBrokerAuth:
@@ -234,8 +236,12 @@ func (s *Source) Group() pipeline.GroupMeta {
 	return g
 }
 
+// closePatience is how long leaving the group may take.
+const closePatience = 30 * time.Second
+
 // Close leaves the group and frees everything. Rebalances that come meanwhile are answered (INV-KAFKA-ANSWER); nothing is
-// committed. Batches already handed out stay valid.
+// committed. Batches already handed out stay valid. After a fatal error of the library (another member with our name) the
+// client cannot be closed: its threads stay until the process ends. Codes: ERR_DRAIN_TIMEOUT.
 func (s *Source) Close() error {
 	if s.closed {
 		return nil
@@ -250,13 +256,35 @@ func (s *Source) Close() error {
 		s.drop(p)
 	}
 	s.ready, s.open = nil, nil
-	err := s.c.Close()
-	s.closed = true
-	s.logs.drain()
-	if err != nil {
-		return failed(err, s.place, "close the consumer")
+	clear(s.parts)
+	for range 1000 { // a fatal error may lie behind what was prefetched
+		ev := s.c.Poll(0)
+		if ev == nil || s.broken {
+			break
+		}
+		if e, ok := ev.(client.Error); ok && e.IsFatal() {
+			s.broken = true
+		}
 	}
-	return nil
+	s.closed = true
+	defer s.logs.drain()
+	if s.broken {
+		// the library refuses to close a consumer with a fatal error, and the wrapper then waits for ever that it is closed
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.c.Close() }()
+	late := time.NewTimer(closePatience)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return failed(err, s.place, "close the consumer")
+		}
+		return nil
+	case <-late.C:
+		return pipeline.Errorf(pipeline.CodeDrainTimeout, s.place, "the consumer did not leave its group within %v", closePatience)
+	}
 }
 
 func topicOf(tp client.TopicPartition) string {

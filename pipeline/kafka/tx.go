@@ -27,7 +27,8 @@ type TxConfig struct {
 // Tx implements pipeline.Tx. Between Begin and Commit it is a Sink; outside of it a Send is refused by each message. A
 // refused message dooms its transaction: Commit then answers ERR_TX_ABORTED, and the owner calls Abort and reads again. Bad
 // holds only messages that are at fault themselves, not their neighbours in a refused produce batch, which go with the
-// transaction anyway.
+// transaction anyway. After a refused message the library loses count of its sequence numbers: the transaction that follows
+// may be aborted too (ERR_TX_ABORTED, nothing Bad), the one after it goes.
 type Tx struct {
 	*Sink
 	id string
@@ -112,12 +113,19 @@ func (t *Tx) Commit(ctx context.Context, offsets map[pipeline.TP]pipeline.Checkp
 	return nil
 }
 
-// Abort undoes the transaction. What was sent comes back over Done, refused or not. Codes: ERR_TX_FENCED,
+// Abort undoes the transaction. What was sent and not answered yet comes back over Done, with no Bad for what was taken
+// back. Codes: ERR_TX_FENCED,
 // ERR_BROKER_UNREACHABLE.
 func (t *Tx) Abort(ctx context.Context) error {
 	if err := t.retry(ctx, func() error { return t.p.AbortTransaction(ctx) }); err != nil {
 		return t.failed(err, "abort")
 	}
+	// the purge that was begun when the first message was refused runs in the client's threads: one that waits for them comes
+	// behind it, else it could take messages of the next transaction
+	if t.doomed.Load() {
+		_ = t.p.Purge(client.PurgeQueue | client.PurgeInFlight)
+	}
+	t.doomed.Store(false)
 	return nil
 }
 
