@@ -26,8 +26,8 @@ type HaltInfo struct {
 	At       string `json:"at"`
 }
 
-// A halt stands in the table of pace, as a row whose rate is 0: executors lock that table's rows when they take their slots, so no
-// window begins after a halt is committed.
+// A halt stands in the table of pace, as a row whose rate is 0: executors read it in the transaction in which they take their
+// slots, so a window that begins after the halt was committed sees it.
 func haltName(pipeline string) string { return "halt/" + pipeline }
 
 // haltIn finds the halt that stands for a pipeline.
