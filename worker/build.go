@@ -190,6 +190,7 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 		return nil, err
 	}
 	o.Observe = observe
+	o.Unhealthy = w.unhealthy(pp)
 	o.Limits = w.o.Limits
 	src, err := kafka.NewSource(kafka.SourceConfig{
 		Cluster: source, Group: c.Source.Group, Topics: c.Source.Topics, RetryTopics: map[string]bool{c.Retry.Topic: c.Retry.Topic != ""},
@@ -212,6 +213,29 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	}
 	ps.engine = engine.New(o)
 	return ps, nil
+}
+
+// unhealthy asks the registries of a pipeline whether they are known to be down.
+func (w *Worker) unhealthy(pp *PipelinePlan) func(*pipeline.Failure) bool {
+	var health []func() bool
+	for _, name := range pp.registries() {
+		if r, err := w.registry(name); err == nil { // it was opened when the stages were built
+			if h, ok := r.(interface{ Healthy() bool }); ok {
+				health = append(health, h.Healthy)
+			}
+		}
+	}
+	return func(f *pipeline.Failure) bool {
+		if f.Code != pipeline.CodeRegistryUnavailable {
+			return false
+		}
+		for _, healthy := range health {
+			if !healthy() {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 func (w *Worker) sink(ps *parts, c kafka.Cluster, client string) (*kafka.Sink, error) {

@@ -79,7 +79,6 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 	add(len(c.Quarantine.Fallback) > 0, "quarantine.fallback", "fallback stores")
 	add(c.Reconcile.Mode == "http", "reconcile", "reconcile questions over HTTP")
 	add(doc.Has("breaker") && !c.Breaker.Off, "breaker", "breakers")
-	add(doc.Has("outage") && c.Outage == "pause", "outage", "pausing while a dependency is down (outage: pause)")
 	return ps
 }
 

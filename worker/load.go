@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,11 +132,12 @@ func loadPipeline(file string, w *config.Worker, kinds []pipeline.Kind, opt conf
 	if c == nil || doc == nil {
 		return nil, ps
 	}
-	pp := &PipelinePlan{File: file, Config: c, Digest: doc.Digest()}
+	pp := &PipelinePlan{File: file, Config: c}
 	ps = append(ps, pp.stages(kinds)...)
 	ps = append(ps, pp.identity(doc)...)
 	ps = append(ps, pp.policy(w, doc, opt)...)
 	ps = append(ps, checkPipeline(pp, w, doc)...)
+	pp.Digest = doc.Digest() // after the settings were decoded: a secret among them counts by its reference
 	return pp, ps.Sorted()
 }
 
@@ -170,7 +172,7 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 		if s.When != "" {
 			c, err := expr.Condition(s.When)
 			if err != nil {
-				ps = append(ps, s.Place.Problem("when", codeExpression, err.Error(), ""))
+				ps = append(ps, expressionProblems(s.Place, "when", err)...)
 			}
 			sp.When = c
 			if k.Phase <= pipeline.PhaseRedact {
@@ -185,7 +187,7 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 		case *stage.EnrichSettings:
 			for name, src := range set.Headers {
 				if _, err := expr.ValueOf(src); err != nil {
-					ps = append(ps, s.Settings.Problem("headers."+name, codeExpression, err.Error(), ""))
+					ps = append(ps, expressionProblems(s.Settings, "headers."+name, err)...)
 				}
 			}
 		case *redact.Config:
@@ -212,8 +214,24 @@ func checkExpressions(set *stage.RouteSettings, n config.Node) (ps config.Proble
 			continue
 		}
 		if _, err := expr.Condition(r.When); err != nil {
-			ps = append(ps, n.Problem("rules["+strconv.Itoa(i)+"].when", codeExpression, err.Error(), ""))
+			ps = append(ps, expressionProblems(n, "rules["+strconv.Itoa(i)+"].when", err)...)
 		}
+	}
+	return ps
+}
+
+// expressionProblems are the problems of an expression that does not compile, each at the expression's place.
+func expressionProblems(n config.Node, path string, err error) (ps config.Problems) {
+	var found expr.Problems
+	if !errors.As(err, &found) {
+		return config.Problems{n.Problem(path, codeExpression, err.Error(), "")}
+	}
+	for _, p := range found {
+		at := ""
+		if p.Line > 1 || p.Column > 1 {
+			at = "at " + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column) + " of the expression: "
+		}
+		ps = append(ps, n.Problem(path, codeExpression, at+p.Text, p.Suggestion))
 	}
 	return ps
 }
@@ -248,7 +266,7 @@ func (pp *PipelinePlan) policy(w *config.Worker, doc *config.Doc, opt config.Opt
 	c := pp.Config
 	attempts := uint8(min(c.Retry.Attempts, 255))
 	o := decide.Options{
-		Quarantine: c.Quarantine.Topic,
+		Quarantine: c.Quarantine.Topic, OutagePause: c.Outage == "pause",
 		Retry: decide.Retry{Topic: c.Retry.Topic, Attempts: &attempts, Backoff: decide.Backoff{
 			Initial: c.Retry.Backoff.Initial.Std(), Factor: c.Retry.Backoff.Factor, Max: c.Retry.Backoff.Max.Std(), Jitter: c.Retry.Backoff.Jitter}},
 	}

@@ -17,7 +17,6 @@ type work struct {
 
 	decisions []pipeline.Decision    // parallel to batch.Failures()
 	what      []pipeline.Disposition // parallel to batch.Recs; Pending: held or skipped
-	rung      uint8                  // of the last re-decision
 	hdrs      []pipeline.Header      // backing of header lists
 	effects   pipeline.Sending       // what is delivered and retried
 	letters   pipeline.Sending
@@ -28,7 +27,7 @@ type work struct {
 
 func (w *work) reset(b *pipeline.Batch, p *part) {
 	w.batch, w.part, w.single, w.extra = b, p, b.Lane == pipeline.Retry, false
-	w.decisions, w.what, w.rung = w.decisions[:0], w.what[:0], 0
+	w.decisions, w.what = w.decisions[:0], w.what[:0]
 	clear(w.hdrs)
 	w.hdrs, w.open, w.stall, w.told = w.hdrs[:0], 0, nil, false
 	for _, s := range [...]*pipeline.Sending{&w.effects, &w.letters} {
@@ -64,7 +63,7 @@ func (c *core) facts(b *pipeline.Batch, f *pipeline.Failure, rung uint8, now tim
 	}
 	if t := r.Trail; t != nil {
 		facts.Attempt, facts.FirstMS, facts.Topic = t.Attempt, t.OriginalMS, t.Original.Topic
-		facts.Redriven, facts.Tenant = t.Redrive != "", t.Identity.Tenant
+		facts.Redriven = t.Redrive != ""
 		if t.Redrive != "" && len(t.Attempts) > 0 {
 			facts.FirstMS = t.Attempts[0].At.UnixMilli() // a redrive is young however old the record is
 		} else if t.Redrive != "" {
@@ -74,6 +73,8 @@ func (c *core) facts(b *pipeline.Batch, f *pipeline.Failure, rung uint8, now tim
 	if v := b.Views[i]; v != nil {
 		facts.Schema = v.Schema().String()
 	}
+	facts.Tenant = c.identity(b, i).Tenant
+	facts.Unhealthy = facts.Class == pipeline.Transient && c.o.Unhealthy != nil && c.o.Unhealthy(f)
 	return facts
 }
 
@@ -143,6 +144,9 @@ func (c *core) failed(w *work, f *pipeline.Failure, d pipeline.Decision, now tim
 	}
 }
 
+// bareBytes is the most that a letter without its value may have: topics that take less than this are rare.
+const bareBytes = 256 << 10
+
 // quarantine composes the letter of one failed record. With bare the value stays behind: it is too large for the topic, and
 // its faithful bytes are in the source.
 func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now time.Time, bare bool) {
@@ -153,6 +157,10 @@ func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now
 			l.Value, l.Faithful, l.DigestRedacted = nil, deadletter.Source, pipeline.Digest(seal.SHA256(nil))
 		}
 		err = deadletter.Append(&m, l, c.o.Route.Profiles, c.o.Ring)
+		if bare && (pipeline.CodeOf(err) == pipeline.CodeTooLarge || deadletter.Size(&m) > bareBytes) {
+			m.Headers = nil // a huge key or huge headers: the letter only points at its record
+			err = deadletter.Append(&m, l.Pointer(), c.o.Route.Profiles, c.o.Ring)
+		}
 		if !bare && pipeline.CodeOf(err) == pipeline.CodeTooLarge {
 			c.quarantine(w, f, d, now, true)
 			return

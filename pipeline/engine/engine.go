@@ -22,8 +22,10 @@ type Stage struct {
 	When  Condition // nil is always
 }
 
-// Condition tells whether a stage applies to a record. An error fails the record with ERR_STAGE_CONDITION.
+// Condition tells whether a stage applies to a record. An error fails the record with ERR_STAGE_CONDITION. One that reads the
+// view does not hold for a record without one (a delete marker).
 type Condition interface {
+	ReadsView() bool
 	Eval(b *pipeline.Batch, i int) (bool, error)
 }
 
@@ -95,6 +97,8 @@ type Options struct {
 	Log      *slog.Logger
 	Meter    pipeline.Meter
 	Observe  func(Health)
+	// Unhealthy tells whether the dependency behind a transient failure is known to be down; nil: never known.
+	Unhealthy func(*pipeline.Failure) bool
 }
 
 // Health is what readiness and alerts are told of.

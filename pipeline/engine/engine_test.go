@@ -532,6 +532,8 @@ func (refuseAll) Process(_ context.Context, b *pipeline.Batch) error {
 
 type startsWith string
 
+func (startsWith) ReadsView() bool { return false }
+
 func (s startsWith) Eval(b *pipeline.Batch, i int) (bool, error) {
 	if bytes.HasPrefix(b.Recs[i].Value, []byte("err")) {
 		return false, errBroken

@@ -210,6 +210,10 @@ func (c *core) runWhen(ctx context.Context, s *Stage, b *pipeline.Batch) {
 		if !b.Live(i) {
 			continue
 		}
+		if b.Views[i] == nil && s.When.ReadsView() {
+			out = append(out, i) // a delete marker has no fields: a condition over them does not hold
+			continue
+		}
 		ok, err := s.When.Eval(b, i)
 		if err != nil {
 			b.Fail(i, pipeline.Failure{Stage: s.Name, Code: pipeline.CodeStageCondition,

@@ -5,6 +5,7 @@ import (
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/decide"
 )
 
 // result takes a batch that went through the stages: held records go to the delay heap, messages to the sinks.
@@ -118,7 +119,6 @@ func (e *Engine) sent(w *work) {
 // letter is the end of the ladder: it waits until the dead-letter path is back, and nothing new is read meanwhile.
 func (e *Engine) refused(w *work) {
 	now := e.o.Clock()
-	w.rung++
 	var bad []pipeline.Message
 	var why []pipeline.Failure
 	for _, s := range []*pipeline.Sending{&w.effects, &w.letters} {
@@ -147,7 +147,7 @@ func (e *Engine) refused(w *work) {
 			continue
 		}
 		f.Index, f.Stage = m.From, "send"
-		d := w.batch.Policy.Decide(e.facts(w.batch, &f, w.rung, now))
+		d := w.batch.Policy.Decide(e.facts(w.batch, &f, decide.Rung(w.what[m.From]), now))
 		if d.Action != pipeline.ActRetry {
 			d.Action = pipeline.ActQuarantine // there is no way up, and nothing is dropped
 		}
@@ -173,7 +173,7 @@ func (e *Engine) bare(w *work, i int32) {
 	if first := w.batch.Failure(int(i)); first != nil {
 		f = *first
 	}
-	d := w.batch.Policy.Decide(e.facts(w.batch, &f, w.rung, now))
+	d := w.batch.Policy.Decide(e.facts(w.batch, &f, decide.Rung(pipeline.DeadLettered), now))
 	d.Action = pipeline.ActQuarantine
 	e.quarantine(w, &f, d, now, true)
 }

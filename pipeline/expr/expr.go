@@ -80,6 +80,7 @@ type Val struct {
 	src  string
 	prog *program
 	leaf *leaf
+	view bool
 }
 
 // ValueOf compiles src, which may give a string, a number, a bool, bytes, a time or null. An error is Problems.
@@ -89,7 +90,7 @@ func ValueOf(src string) (*Val, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Val{src: src, prog: p, leaf: p.bare()}, nil
+	return &Val{src: src, prog: p, leaf: p.bare(), view: p.reads("view")}, nil
 }
 
 // Append appends the text of record i: strings as they are, numbers exactly, times as RFC 3339 with milliseconds. False is
@@ -105,6 +106,9 @@ func (v *Val) Append(dst []byte, b *pipeline.Batch, i int) ([]byte, bool, error)
 	}
 	return v.prog.appendVal(dst, out)
 }
+
+// ReadsView tells whether the expression reads the view: without one (a delete marker) it has nothing to say.
+func (v *Val) ReadsView() bool { return v.view }
 
 // String is the source.
 func (v *Val) String() string { return v.src }

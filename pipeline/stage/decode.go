@@ -82,7 +82,9 @@ type decode struct {
 
 func buildDecode(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close, error) {
 	s := settings.(*DecodeSettings)
-	dec, _, err := s.Decoder(func(name string) (codec.Registry, error) { return resource[codec.Registry](env, ResourceRegistry, name) })
+	dec, _, err := s.Decoder(func(name string) (codec.Registry, error) {
+		return resource[codec.Registry](env, ResourceRegistry, name)
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -58,6 +58,9 @@ func (e *enrich) Process(_ context.Context, b *pipeline.Batch) error {
 		}
 		for k := range e.headers {
 			h := &e.headers[k]
+			if b.Views[i] == nil && h.value.ReadsView() {
+				continue // a delete marker has no fields
+			}
 			out, ok, err := h.value.Append(b.AllocTail(64), b, i)
 			if err != nil {
 				b.Fail(i, pipeline.Failure{Stage: e.name, Code: pipeline.CodeEnrichRule,

@@ -83,6 +83,9 @@ records:
 			continue
 		}
 		for k := range r.rules {
+			if b.Views[i] == nil && r.rules[k].when.ReadsView() {
+				continue // a delete marker has no fields
+			}
 			ok, err := r.rules[k].when.Eval(b, i)
 			if err != nil {
 				b.Fail(i, pipeline.Failure{Stage: r.name, Code: pipeline.CodeRouteRule,
