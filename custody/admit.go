@@ -357,7 +357,7 @@ func (c *Items) sameEvents(tx *ledger.Tx, who Actor, items []*Item, history *[]l
 		slices.Sort(names)
 		in, arg := tx.In("event_id", names)
 		var old []string
-		err := tx.Each("SELECT id, event_id, flags FROM items WHERE tenant = ? AND consumer = ? AND "+in+" ORDER BY id"+tx.ForUpdate(), []any{k.tenant, k.consumer, arg},
+		err := tx.Each("SELECT id, event_id, flags FROM items WHERE tenant = ? AND consumer = ? AND event_id <> '' AND "+in+" ORDER BY id"+tx.ForUpdate(), []any{k.tenant, k.consumer, arg},
 			func(scan func(...any) error) error {
 				var id, event string
 				var flags Flag

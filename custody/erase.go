@@ -49,7 +49,7 @@ func (c *Items) EraseEntity(ctx context.Context, who Actor, tenant, entity, reas
 	var ids []pipeline.ID
 	if err := c.db.Read(ctx, func(tx *ledger.Tx) error {
 		ids = nil
-		return tx.Each("SELECT id FROM items WHERE tenant = ? AND entity = ? ORDER BY id", []any{tenant, entity}, func(scan func(...any) error) error {
+		return tx.Each("SELECT id FROM items WHERE tenant = ? AND entity = ? AND entity <> '' ORDER BY id", []any{tenant, entity}, func(scan func(...any) error) error {
 			var id pipeline.ID
 			err := scan(&id)
 			ids = append(ids, id)

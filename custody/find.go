@@ -211,7 +211,7 @@ func (s *Shown) read(tx *ledger.Tx, it *Item) (err error) {
 	if it.EventID == "" {
 		return nil
 	}
-	return tx.Each("SELECT id FROM items WHERE tenant = ? AND consumer = ? AND event_id = ? AND id <> ? ORDER BY id", []any{it.Tenant, it.Consumer, it.EventID, it.ID}, func(scan func(...any) error) error {
+	return tx.Each("SELECT id FROM items WHERE tenant = ? AND consumer = ? AND event_id = ? AND event_id <> '' AND id <> ? ORDER BY id", []any{it.Tenant, it.Consumer, it.EventID, it.ID}, func(scan func(...any) error) error {
 		var id pipeline.ID
 		err := scan(&id)
 		s.SameEvent = append(s.SameEvent, id)

@@ -299,9 +299,16 @@ func (t Term) where(tx *ledger.Tx) (string, []any) {
 		c, a := tx.In(def.column, states)
 		return c, []any{a}
 	}
+	partial := ""
+	switch def.column {
+	case "entity", "event_id", "owner", "redrive": // their indexes leave out empty ones: the query must say that it does, too
+		if !slices.Contains(t.Values, "") {
+			partial = " AND " + def.column + " <> ''"
+		}
+	}
 	if len(t.Values) == 1 {
-		return def.column + " = ?", []any{t.Values[0]}
+		return def.column + " = ?" + partial, []any{t.Values[0]}
 	}
 	c, a := tx.In(def.column, t.Values)
-	return c, []any{a}
+	return c + partial, []any{a}
 }

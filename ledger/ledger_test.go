@@ -36,8 +36,14 @@ func TestOpenIsRefused(t *testing.T) {
 	}
 }
 
+// eachEmpty is ledgertest.Each with nothing in the stores.
+func eachEmpty(t *testing.T, f func(t *testing.T, s ledgertest.Store)) {
+	t.Run("sqlite", func(t *testing.T) { f(t, ledgertest.SQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { f(t, ledgertest.EmptyPostgres(t)) })
+}
+
 func TestManyProcessesMigrateAtOnce(t *testing.T) {
-	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+	eachEmpty(t, func(t *testing.T, s ledgertest.Store) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -71,7 +77,7 @@ func TestNewerLedgerIsRefused(t *testing.T) {
 }
 
 func TestOldLedgerIsKeptWhenAsked(t *testing.T) {
-	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+	eachEmpty(t, func(t *testing.T, s ledgertest.Store) {
 		_, err := ledger.Open(context.Background(), s.URL, ledger.Options{Clock: time.Now, KeepVersion: true})
 		if pipeline.CodeOf(err) != pipeline.CodeLedgerVersion {
 			t.Fatal(err)

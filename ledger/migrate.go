@@ -2,8 +2,10 @@ package ledger
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,7 +16,6 @@ import (
 	"syscall"
 
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"reprieve.dev/pipeline"
 )
@@ -108,11 +109,11 @@ func (db *DB) migrate(ctx context.Context, keep bool) error {
 	dialect := goose.DialectSQLite3
 	if db.dialect == Postgres {
 		dialect = goose.DialectPostgres
-		locker, err := lock.NewPostgresSessionLocker()
+		unlock, err := db.lockSession(ctx)
 		if err != nil {
-			return db.fault("migrate", err)
+			return err
 		}
-		opts = append(opts, goose.WithSessionLocker(locker))
+		defer unlock()
 	} else {
 		unlock, err := lockFile(strings.TrimPrefix(db.place, "sqlite:") + ".migrate")
 		if err != nil {
@@ -161,6 +162,42 @@ func (db *DB) version(ctx context.Context) (int64, error) {
 		return 0, db.fault("version", err)
 	}
 	return v, nil
+}
+
+// SchemaDigest names the schema that this program makes: the hex SHA-256 of all migrations.
+func SchemaDigest() string {
+	h := sha256.New()
+	names, _ := fs.Glob(migrationFiles, "migrations/*.sql") // the pattern is ours
+	slices.Sort(names)
+	for _, name := range names {
+		text, _ := migrationFiles.ReadFile(name)
+		h.Write(lp(nil, []byte(name), text))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// lockSession holds an advisory lock of PostgreSQL on a connection of its own until unlock.
+func (db *DB) lockSession(ctx context.Context) (unlock func(), err error) {
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return nil, db.fault("migrate", err)
+	}
+	const key = 0x72657072 // "repr": one for all ledgers of a database
+	for _, q := range []string{"SET lock_timeout = 0", "SELECT pg_advisory_lock(" + itoa(key) + ")"} {
+		if _, err := conn.ExecContext(ctx, q); err != nil {
+			conn.Close()
+			return nil, db.fault("migrate", err)
+		}
+	}
+	return func() {
+		for _, q := range []string{"SELECT pg_advisory_unlock(" + itoa(key) + ")", "RESET lock_timeout"} {
+			if _, err := conn.ExecContext(context.WithoutCancel(ctx), q); err != nil {
+				db.log.Warn("the lock of the migration is given back with its connection", "code", codeOf(err))
+				break
+			}
+		}
+		conn.Close()
+	}, nil
 }
 
 // lockFile holds an exclusive lock on a file beside the database until unlock: goose's own check and the migration are two

@@ -68,7 +68,7 @@ CREATE TABLE items (
 CREATE INDEX items_source ON items (topic, partition, source_offset);
 CREATE INDEX items_at ON items (at_topic, at_partition, at_offset) WHERE at_topic <> '';
 CREATE INDEX items_entity ON items (tenant, entity) WHERE entity <> '';
-CREATE INDEX items_event ON items (tenant, consumer, event_id) WHERE event_id <> '';
+CREATE INDEX items_event ON items (event_id) WHERE event_id <> '';
 CREATE INDEX items_group ON items (fingerprint, state, quarantined_ms);
 CREATE INDEX items_owner ON items (owner, state, quarantined_ms) WHERE owner <> '';
 CREATE INDEX items_time ON items (quarantined_ms);
