@@ -56,8 +56,8 @@ func (r *Redactor) action(h *hit) action {
 	return r.fields[h.rule-1].action
 }
 
-// render appends s with its hits replaced. same keeps every length and position: raw bytes. Everything that is no hit stays
-// byte for byte.
+// render appends s with its hits replaced. same keeps every length and position: raw bytes (INV-REDACT-IN-PLACE). Everything
+// that is no hit stays byte for byte (INV-REDACT-ALL-AND-ONLY).
 func (e *Editor) render(dst, s []byte, hits []hit, same bool) []byte {
 	last := 0
 	for i := range hits {

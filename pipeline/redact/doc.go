@@ -5,6 +5,9 @@
 // (escapes, separators, binary). What it is not sure of it refuses: ERR_REDACT_FAILED or ERR_REDACT_IDENTITY, and the caller
 // sends the record to the vault.
 //
+// Invariants. INV-REDACT-ALL-AND-ONLY: every secret of the built-in kinds goes, nothing else changes. INV-REDACT-IN-PLACE:
+// in bytes that no codec read, every length and position stays. INV-REDACT-SURE: what cannot be looked into is refused.
+//
 //	redactor.go  Value, Sanitize, Text: what others call
 //	editor.go    one leaf of a record
 //	document.go  JSON inside a string; jsontext.go its tokens; members.go member names

@@ -310,7 +310,7 @@ func pairName(name string) bool {
 
 func pairValue(name string) bool {
 	switch name {
-	case "value", "val", "v", "values", "content", "text", "Value", "Val":
+	case "value", "val", "v", "Value", "Val":
 		return true
 	}
 	return false

@@ -299,8 +299,8 @@ func looksLikeTime(d []byte) bool {
 		return d[0] == '6' && (d[1] == '2' && d[2] >= '8' || d[1] >= '3' && d[1] <= '5')
 	case 14, 17:
 		two := func(i int) int { return int(d[i]-'0')*10 + int(d[i+1]-'0') }
-		day, month, century := two(0), two(2), two(4)
-		return day >= 1 && day <= 31 && month >= 1 && month <= 12 && (century == 19 || century == 20) && two(8) < 24 && two(10) < 60 && two(12) < 60
+		day, month, century, year := two(0), two(2), two(4), two(6)
+		return day >= 1 && day <= 31 && month >= 1 && month <= 12 && (century == 19 && year >= 90 || century == 20 && year < 50) && two(8) < 24 && two(10) < 60 && two(12) < 60
 	}
 	return false
 }

@@ -39,7 +39,7 @@ func (e *Editor) windows(b []byte, m meaning) {
 
 // raw masks in place what is found in bytes that no codec could read: as a document if they are one, as text, and as binary:
 // numbers behind a length, numbers as varints. Every position and length stays. What is compressed cannot be looked into:
-// e.fail.
+// e.fail (INV-REDACT-SURE).
 func (e *Editor) raw(dst, b []byte) (out []byte, changed bool) {
 	if c := compressed(b); c != "" {
 		e.refuse(pipeline.CodeRedactFailed, "", "the bytes are compressed ("+c+") and cannot be looked into")
