@@ -184,6 +184,45 @@ func TestNativeDecidesAsCEL(t *testing.T) {
 	}
 }
 
+// choice draws a value: a path, a constant, or a choice of these.
+func (g generated) choice(depth int) string {
+	if depth > 0 && rapid.IntRange(0, 2).Draw(g.t, "choice") > 0 {
+		return "(" + g.expr(1) + ") ? (" + g.choice(depth-1) + ") : (" + g.choice(depth-1) + ")"
+	}
+	if rapid.Bool().Draw(g.t, "constant branch") {
+		return g.constant()
+	}
+	return g.path()
+}
+
+// A native value writes what its own CEL program writes: the same text, null for null, an error for an error.
+func TestNativeValuesAreWrittenAsCELWritesThem(t *testing.T) {
+	native, choices := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		g := generated{t: t}
+		src := g.choice(rapid.IntRange(0, 2).Draw(t, "depth"))
+		v, err := ValueOf(src)
+		if err != nil || v.native == nil {
+			return // a list or a map as a constant, branches of two types
+		}
+		native++
+		if v.native.when != nil {
+			choices++
+		}
+		for range 10 {
+			b := g.batch()
+			got, gotOK, gotErr := v.Append([]byte("> "), b, 0)
+			want, wantOK, wantErr := (&Val{prog: v.prog}).Append([]byte("> "), b, 0)
+			if string(got) != string(want) || gotOK != wantOK || (gotErr != nil) != (wantErr != nil) {
+				t.Fatalf("%s over %s: native %q, %v, %v; cel %q, %v, %v", src, show(b), got, gotOK, gotErr, want, wantOK, wantErr)
+			}
+		}
+	})
+	if native == 0 || choices == 0 {
+		t.Errorf("%d expressions were native, %d of them choices", native, choices)
+	}
+}
+
 // On what CEL compares exactly itself, the program (and so the native predicate) says what an untouched cel-go says.
 func TestProgramsDecideAsPlainCEL(t *testing.T) {
 	env, err := cel.NewEnv(cel.Variable("view", cel.DynType), cel.Variable("headers", cel.MapType(cel.StringType, cel.DynType)),

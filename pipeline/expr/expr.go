@@ -10,7 +10,8 @@
 //   - Every evaluation has a budget. An expression that would take long ends with an error, whatever it and the data are.
 //
 // A condition that only compares single paths with constants is turned into a native predicate, which decides the same and
-// allocates nothing (native.go; a differential test holds the two together).
+// allocates nothing (native.go; a differential test holds the two together). So is a value that is a path, a constant or a
+// choice of these by such a condition (choice.go).
 //
 // Variables of a record: view (what decode made of it; null without a view), headers (the last value of each name as text),
 // header_list (all headers in order, each with name and value), key, topic, partition, offset, timestamp.
@@ -77,10 +78,10 @@ func (c *Cond) String() string { return c.src }
 
 // Val is a compiled expression whose result is written as text. It is immutable and safe for concurrent use.
 type Val struct {
-	src  string
-	prog *program
-	leaf *leaf
-	view bool
+	src    string
+	prog   *program
+	native *choice
+	view   bool
 }
 
 // ValueOf compiles src, which may give a string, a number, a bool, bytes, a time or null. An error is Problems.
@@ -90,15 +91,15 @@ func ValueOf(src string) (*Val, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Val{src: src, prog: p, leaf: p.bare(), view: p.reads("view")}, nil
+	return &Val{src: src, prog: p, native: p.choice(), view: p.reads("view")}, nil
 }
 
 // Append appends the text of record i: strings as they are, numbers exactly, times as RFC 3339 with milliseconds. False is
-// null: there is no text. A list or a map has no text and is an *EvalError. A bare path allocates nothing beyond dst.
+// null: there is no text. A list or a map has no text and is an *EvalError. A native value allocates nothing beyond dst.
 func (v *Val) Append(dst []byte, b *pipeline.Batch, i int) ([]byte, bool, error) {
-	if v.leaf != nil {
+	if v.native != nil {
 		e := env{b: b, i: i}
-		return v.leaf.appendText(dst, &e)
+		return v.native.append(dst, &e)
 	}
 	out, err := v.prog.eval(&activation{b: b, i: i})
 	if err != nil {
@@ -106,6 +107,9 @@ func (v *Val) Append(dst []byte, b *pipeline.Batch, i int) ([]byte, bool, error)
 	}
 	return v.prog.appendVal(dst, out)
 }
+
+// Native tells whether the value is made without CEL: a path, a constant, or a choice of these by a native condition.
+func (v *Val) Native() bool { return v.native != nil }
 
 // ReadsView tells whether the expression reads the view: without one (a delete marker) it has nothing to say.
 func (v *Val) ReadsView() bool { return v.view }

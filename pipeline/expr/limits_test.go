@@ -139,13 +139,25 @@ func TestNativeConditionsAllocateNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("facts: %v allocations", n)
 	}
-	v, err := ValueOf(`view.price`)
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestNativeValuesAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
 	}
+	b := batchOf(invoice())
 	dst := make([]byte, 0, 64)
-	if n := testing.AllocsPerRun(200, func() { v.Append(dst, b, 0) }); n != 0 {
-		t.Errorf("value: %v allocations", n)
+	for _, src := range []string{
+		`view.price`, `"eu"`, `view.customer.country == "DE" ? "eu" : "row"`, `view.customer.country == "FR" ? "fr" : view.status == "PAID" ? view.invoice_id : null`,
+		`view.missing == 1 ? "a" : "b"`, `has(view.customer.phone) ? view.customer.phone : "none"`,
+	} {
+		v, err := ValueOf(src)
+		if err != nil || !v.Native() {
+			t.Fatalf("%s: %v", src, err)
+		}
+		if n := testing.AllocsPerRun(200, func() { v.Append(dst, b, 0) }); n != 0 {
+			t.Errorf("%s: %v allocations", src, n)
+		}
 	}
 }
 

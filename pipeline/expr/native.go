@@ -26,16 +26,6 @@ func (p *program) predicate() *predicate {
 	return &predicate{root: root}
 }
 
-// bare returns the leaf of an expression that is nothing but a path, or nil.
-func (p *program) bare() *leaf {
-	t := translator{p: p}
-	l, ok := t.path(p.ast.NativeRep().Expr())
-	if !ok {
-		return nil
-	}
-	return l
-}
-
 type translator struct{ p *program }
 
 // bool translates an expression that gives a truth value.

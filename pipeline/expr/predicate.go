@@ -329,10 +329,7 @@ func (l *leaf) appendText(dst []byte, e *env) ([]byte, bool, error) {
 		if err != nil {
 			return dst, false, err
 		}
-		switch v.Kind {
-		case pipeline.KindNumber:
-			return append(dst, v.Bytes...), true, nil // the text itself, 1.10 and 1E400 included
-		case pipeline.KindDecimal:
+		if v.Kind == pipeline.KindDecimal {
 			var buf digitBuffer
 			neg, digits := twosDigits(v.Bytes, &buf)
 			return appendScaled(dst, neg, digits, v.Int), true, nil
@@ -350,6 +347,10 @@ func (l *leaf) appendText(dst []byte, e *env) ([]byte, bool, error) {
 		return strconv.AppendBool(dst, o.i != 0), true, nil
 	case kindInt:
 		return strconv.AppendInt(dst, o.i, 10), true, nil
+	case kindUint:
+		return strconv.AppendUint(dst, o.u, 10), true, nil
+	case kindDec:
+		return append(dst, o.s...), true, nil // the text itself, 1.10 and 1E400 included
 	case kindFloat:
 		return strconv.AppendFloat(dst, o.f, 'g', -1, 64), true, nil
 	case kindString, kindBytes:

@@ -76,12 +76,12 @@ func TestBarePathsAreWrittenAsCELWritesThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.leaf == nil {
+		if !v.Native() {
 			t.Errorf("%s is not bare", path)
 			continue
 		}
 		got, gotOK, gotErr := v.Append(nil, b, 0)
-		v.leaf = nil
+		v.native = nil
 		want, wantOK, wantErr := v.Append(nil, b, 0)
 		if string(got) != string(want) || gotOK != wantOK || (gotErr != nil) != (wantErr != nil) {
 			t.Errorf("%s: got %q, %v, %v; cel %q, %v, %v", path, got, gotOK, gotErr, want, wantOK, wantErr)
