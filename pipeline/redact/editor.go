@@ -134,11 +134,11 @@ func (e *Editor) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 		return e.fieldEdit(field, leaf)
 	}
 	if m == meansPairName || m == meansPairValue {
-		m = e.pairMeaning(m, leaf)
+		m = e.pairMeaning(m, &leaf)
 	}
 	var s []byte
 	same := false
-	switch v := leaf.Value; v.Kind {
+	switch v := &leaf.Value; v.Kind {
 	case pipeline.KindString:
 		if len(v.Bytes) < 3 {
 			return pipeline.Edit{}
@@ -149,7 +149,7 @@ func (e *Editor) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 		s, same = v.Bytes, true
 		e.binary(s, m)
 	case pipeline.KindNumber, pipeline.KindInt, pipeline.KindFloat, pipeline.KindDecimal:
-		s = e.numberText(v)
+		s = e.numberText(*v)
 		e.number(s, m)
 	}
 	if len(e.hits) == 0 {
@@ -164,7 +164,10 @@ func (e *Editor) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
 }
 
 // pairMeaning remembers a leaf that is a name, and tells what it says about the value beside it.
-func (e *Editor) pairMeaning(m meaning, leaf pipeline.Leaf) meaning {
+func (e *Editor) pairMeaning(m meaning, leaf *pipeline.Leaf) meaning {
+	if m == meansPairValue && e.pair.m == means {
+		return means
+	}
 	at := strings.LastIndexByte(leaf.Path, '/')
 	if at < 0 {
 		return means

@@ -321,6 +321,11 @@ func named(name []byte) meaning {
 	if len(name) < 3 || len(name) > 40 {
 		return means
 	}
+	for _, c := range name {
+		if c == ' ' || c >= 0x80 {
+			return means
+		}
+	}
 	switch m := nameMeaning(text(name), false); m {
 	case meansCode, meansAuth, meansCookie, meansSecret:
 		return m
