@@ -145,34 +145,39 @@ func (e *executor) ends(ctx context.Context) (map[pipeline.TP]int64, error) {
 
 // prepare makes the signed messages. An item that cannot be sent is noted, not dropped.
 func (e *executor) prepare(ctx context.Context, f *flight) error {
-	all := make([]custody.Bytes, len(f.items))
-	errs := make([]error, len(f.items))
 	// What the ledger holds is read in one go; what stands in the source topic one by one.
-	if err := e.s.db.Read(ctx, func(tx *ledger.Tx) error {
-		for i, it := range f.items {
-			l := f.lines[it.ID]
-			switch {
-			case it.Repair != l.Repair && (l.Repair != "" || it.SentFrom == custody.Repaired):
-				errs[i] = pipeline.Errorf(pipeline.CodeStateChanged, string(it.ID), "its repair changed since the plan")
-			case l.Repair != "":
-				all[i], _, errs[i] = e.s.items.RepairedBytes(tx, it)
-			case it.Faithful == deadletter.Inline:
-				all[i], errs[i] = e.s.items.Stored(tx, it)
-			}
-			switch pipeline.CodeOf(errs[i]) {
-			case pipeline.CodeLedgerUnavailable, pipeline.CodeLedgerBusy, pipeline.CodeInternal:
-				return errs[i]
-			}
+	changed := map[pipeline.ID]bool{}
+	repairs := map[pipeline.ID]string{}
+	var held []*custody.Item
+	for _, it := range f.items {
+		switch l := f.lines[it.ID]; {
+		case it.Repair != l.Repair && (l.Repair != "" || it.SentFrom == custody.Repaired):
+			changed[it.ID] = true
+		case l.Repair != "" || it.Faithful == deadletter.Inline:
+			repairs[it.ID] = l.Repair
+			held = append(held, it)
 		}
-		return nil
+	}
+	var found map[pipeline.ID]custody.Bytes
+	var failed map[pipeline.ID]error
+	if err := e.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		found, failed, err = e.s.items.WindowBytes(tx, held, repairs)
+		return err
 	}); err != nil {
 		return err
 	}
-	for i, it := range f.items {
+	for _, it := range f.items {
 		l := f.lines[it.ID]
-		b, err := &all[i], errs[i]
-		if err == nil && l.Repair == "" && it.Faithful != deadletter.Inline {
-			*b, err = e.s.items.Faithful(ctx, it)
+		b, ok := found[it.ID]
+		err := failed[it.ID]
+		switch {
+		case err != nil:
+		case changed[it.ID]:
+			err = pipeline.Errorf(pipeline.CodeStateChanged, string(it.ID), "its repair changed since the plan")
+		case !ok && l.Repair == "" && it.Faithful != deadletter.Inline:
+			b, err = e.s.items.Faithful(ctx, it)
+		case !ok:
+			err = pipeline.Errorf(pipeline.CodePayloadMissing, string(it.ID), "the ledger has no payload of it any more")
 		}
 		switch {
 		case err != nil:
@@ -185,7 +190,7 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 		}
 		var m pipeline.Message
 		if err == nil {
-			m, err = e.message(it, *b)
+			m, err = e.message(it, b)
 		}
 		if err != nil {
 			if ctx.Err() != nil || pipeline.CodeOf(err) == "" {

@@ -172,7 +172,9 @@ func holds(w *work, v pipeline.View, leaves []field) bool {
 	var d *document
 	for i := range leaves {
 		l := &leaves[i]
+		decimal := false
 		if got, ok := v.Get(l.at); ok {
+			decimal = got.Kind == pipeline.KindDecimal
 			switch {
 			case got.Kind == pipeline.KindInt && l.value.kind == '0':
 				if strconv.FormatInt(got.Int, 10) == string(l.value.src) {
@@ -201,7 +203,7 @@ func holds(w *work, v pipeline.View, leaves []field) bool {
 			}
 		}
 		got := d.at(l.path)
-		if got == nil || !got.equal(l.value) && !decimalText(got, l.value) {
+		if got == nil || !got.equal(l.value) && !(decimal && decimalText(got, l.value)) {
 			return false
 		}
 	}

@@ -130,6 +130,11 @@ func TestBuiltinsOnJSON(t *testing.T) {
 		"SetScalarKeepsTheRest":  {"set@1.0.0", `{"values":{"/price":2.50}}`, strings.Replace(doc, "1.10", "2.50", 1), []string{"/price"}},
 		"SetKeepsDigitsOfText":   {"set@1.0.0", `{"values":{"/amount":228930314431312346}}`, strings.Replace(doc, "312345", "312346", 1), []string{"/amount"}},
 		"SetNestedItem":          {"set@1.0.0", `{"values":{"/nested/list/1":null}}`, strings.Replace(doc, "[1,2]", "[1,null]", 1), []string{"/nested/list/1"}},
+		"SetTextToNumber":        {"set@1.0.0", `{"values":{"/flag":12}}`, strings.Replace(doc, `"true"`, `12`, 1), []string{"/flag"}},
+		"SetNumberToText":        {"set@1.0.0", `{"values":{"/price":"1.10"}}`, strings.Replace(doc, `1.10`, `"1.10"`, 1), []string{"/price"}},
+		"SetTextToBoolean":       {"set@1.0.0", `{"values":{"/flag":true}}`, strings.Replace(doc, `"true"`, `true`, 1), []string{"/flag"}},
+		"SetNumberToNull":        {"set@1.0.0", `{"values":{"/price":null}}`, strings.Replace(doc, `1.10`, `null`, 1), []string{"/price"}},
+		"SetKeepsSpelling":       {"set@1.0.0", `{"values":{"/price":1.1}}`, strings.Replace(doc, `1.10`, `1.1`, 1), []string{"/price"}},
 		"SetSameIsNoChange":      {"set@1.0.0", `{"values":{"/price":1.10}}`, doc, nil},
 		"SetObjectThenMember":    {"set@1.0.0", `{"values":{"/nested":{"x":1},"/nested/y":2}}`, strings.Replace(doc, `{"a":"<a&b>","list":[1,2]}`, `{"x":1,"y":2}`, 1), []string{"/nested", "/nested/y"}},
 		"SetWithoutParent":       {"set@1.0.0", `{"values":{"/no/where":1}}`, "", nil},
@@ -532,5 +537,34 @@ func BenchmarkRepairBuiltin(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
 		})
+	}
+}
+
+// Both ways to set a scalar, in place and through the document, give the same bytes.
+func TestInPlaceIsTheDocumentEdit(t *testing.T) {
+	lib, _ := jsonLibrary(t)
+	const doc = ` {"s":"te\u00e9xt" , "n": 10.50,"i":-0,"big":9007199254740993,"t":true, "z":null,"o":{"a b":{"x~y":"1"}},"l":[1,"2",[3.0]],"e":"", "u":"é\"\\/"} `
+	paths := []string{"/s", "/n", "/i", "/big", "/t", "/z", "/o/a b/x~0y", "/l/0", "/l/1", "/l/2/0", "/e", "/u", "/new", "/o", "/l"}
+	values := []string{`"text"`, `""`, `"10.50"`, `10.50`, `10.5`, `105e-1`, `-0`, `0`, `9007199254740992`, `1E400`, `true`, `false`, `null`, `"teéxt"`, `"te\u00e9xt"`, `"1"`, `1`, `"a\nb\"c"`}
+	for _, p := range paths {
+		for _, v := range values {
+			conf := `{"values":{"` + p + `":` + v + `}}`
+			r := repair(t, parse(t, lib, "set@1.0.0", conf), envelope([]byte(doc)))
+			if r.Failure != nil {
+				t.Errorf("%s: %s", conf, r.Failure.Reason())
+				continue
+			}
+			d := mustParse(t, doc)
+			if what := d.put(ptr(t, p), value(t, v), false); what != "" {
+				t.Fatal(what)
+			}
+			got, want := mustParse(t, string(r.Value)), mustParse(t, string(d.text(nil)))
+			if !got.root.equal(want.root) {
+				t.Errorf("%s: got %s, want %s", conf, r.Value, d.text(nil))
+			}
+			if n := got.at(ptr(t, p)); n.kind == '0' && string(n.src) != v {
+				t.Errorf("%s: the number is written as %s", conf, n.src)
+			}
+		}
 	}
 }
