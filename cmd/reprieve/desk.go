@@ -122,7 +122,7 @@ func (a *app) actor(plan *worker.Plan, credential string) (custody.Actor, *seal.
 		if u, err := user.Current(); err == nil {
 			name = u.Username
 		}
-		return custody.Actor{Subject: "local:" + name, Roles: []string{"operator"}, Tenants: []string{custody.AllTenants}, Via: "cli"}, nil, nil
+		return custody.Actor{Subject: "local:" + name, Roles: []string{"operator", "auditor"}, Tenants: []string{custody.AllTenants}, Via: "cli"}, nil, nil
 	}
 	s, err := seal.ReadSigner(credential)
 	if err != nil {

@@ -77,7 +77,7 @@ func (a *app) quarantineCmd() *cobra.Command {
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Restore(ctx, d.who, t, f.reason)
 			}),
-		a.revealCmd())
+		a.revealCmd(), a.agingCmd(), a.muteCmd(), a.exportCmd())
 	return c
 }
 

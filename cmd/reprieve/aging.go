@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/pipeline"
+)
+
+func (a *app) agingCmd() *cobra.Command {
+	var o opening
+	var tenant string
+	c := &cobra.Command{
+		Use: "aging", Short: "Show how long open items have waited, by owner and state", Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, err := a.open(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			ages, err := d.items.Aging(c.Context(), d.who, tenant)
+			if err != nil {
+				return err
+			}
+			type row struct {
+				Tenant string        `json:"tenant"`
+				Owner  string        `json:"owner"`
+				State  custody.State `json:"state"`
+				Days   int64         `json:"days"`
+				Items  int64         `json:"items"`
+			}
+			out := struct {
+				Ages []row `json:"ages"`
+			}{[]row{}}
+			for _, g := range ages {
+				out.Ages = append(out.Ages, row{g.Tenant, g.Owner, g.State, g.Days, g.N})
+			}
+			return a.print(out, func(t *table) {
+				if len(out.Ages) == 0 {
+					t.line("nothing waits")
+					return
+				}
+				t.head("TENANT", "OWNER", "STATE", "DAYS", "ITEMS")
+				for _, r := range out.Ages {
+					if r.Owner == "" {
+						r.Owner = "(nobody)"
+					}
+					t.row(r.Tenant, r.Owner, r.State, r.Days, r.Items)
+				}
+			})
+		},
+	}
+	o.flags(c, a)
+	c.Flags().StringVar(&tenant, "tenant", "", "one tenant")
+	return c
+}
+
+func (a *app) muteCmd() *cobra.Command {
+	var o opening
+	var tenant, reason string
+	var until time.Duration
+	c := &cobra.Command{
+		Use: "mute FINGERPRINT", Short: "Tell nobody of new items of a group for a while", Args: exactly(1, "one fingerprint"),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := a.open(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			at := a.clock().Add(until)
+			if err := d.items.Mute(c.Context(), d.who, tenant, pipeline.ID(args[0]), at.UnixMilli(), reason); err != nil {
+				return err
+			}
+			return a.print(map[string]string{"fingerprint": args[0], "tenant": tenant, "muted_until": stamp(at.UnixMilli())}, func(t *table) {
+				t.line("muted until %s; its items are still taken into custody", stamp(at.UnixMilli()))
+			})
+		},
+	}
+	o.flags(c, a)
+	c.Flags().StringVar(&tenant, "tenant", "", "tenant of the group")
+	c.Flags().StringVar(&reason, "reason", "", "why")
+	c.Flags().DurationVar(&until, "for", 24*time.Hour, "how long")
+	return c
+}
+
+func (a *app) exportCmd() *cobra.Command {
+	var o opening
+	var format, file, reason string
+	var payloads bool
+	c := &cobra.Command{
+		Use: "export [SELECTION]", Short: "Write items as JSON lines or CSV",
+		Example: "  reprieve quarantine export 'class=payload' --format csv --file items.csv",
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := a.open(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if format != "jsonl" && format != "csv" {
+				return pipeline.Errorf(pipeline.CodeUsage, "--format "+format, "the format is jsonl or csv")
+			}
+			sel, err := custody.ParseSelection(strings.Join(args, " "))
+			if err != nil {
+				return err
+			}
+			w := a.out
+			if file != "" {
+				f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+				if err != nil {
+					return pipeline.Errorf(pipeline.CodeUsage, file, "the file cannot be made: %w", err)
+				}
+				defer f.Close()
+				w = f
+			}
+			n, err := d.items.Export(c.Context(), d.who, sel, custody.ExportOptions{CSV: format == "csv", Payloads: payloads, Reason: reason}, w)
+			if err == nil && file != "" {
+				err = a.print(map[string]any{"items": n, "file": file}, func(t *table) { t.line("%d items written to %s", n, file) })
+			}
+			return err
+		},
+	}
+	o.flags(c, a)
+	c.Flags().StringVar(&format, "format", "jsonl", "jsonl or csv")
+	c.Flags().BoolVar(&payloads, "payloads", false, "with the bytes that the ledger holds; needs the permission to reveal")
+	c.Flags().StringVar(&reason, "reason", "", "why you must see the bytes")
+	c.Flags().StringVar(&file, "file", "", "a new file; standard output if not said")
+	return c
+}
