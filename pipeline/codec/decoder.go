@@ -261,11 +261,15 @@ func (d *Decoder) program(ctx context.Context, s *Scratch, id schemaID) (*progra
 	if d.cfg.Format == FormatJSON || d.cfg.Format == FormatRaw { // framed, but the format needs no schema
 		return nil, nil
 	}
-	if id.isGUID {
-		return d.byGUID(ctx, id.guid)
-	}
-	if s.last.d == d && s.last.id == id.id {
+	if s.last.d == d && s.last.id == id {
 		return s.last.p, nil
+	}
+	if id.isGUID {
+		p, f := d.byGUID(ctx, id.guid)
+		if f == nil {
+			s.last = lastProgram{d, id, p}
+		}
+		return p, f
 	}
 	p := d.programs.Load().get(id.id)
 	if p == nil {
@@ -285,7 +289,7 @@ func (d *Decoder) program(ctx context.Context, s *Scratch, id schemaID) (*progra
 		d.mu.Unlock()
 	}
 	if p.refused == nil {
-		s.last = lastProgram{d, id.id, p}
+		s.last = lastProgram{d, id, p}
 	}
 	return p.usable()
 }

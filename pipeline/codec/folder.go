@@ -52,10 +52,10 @@ func Folder(dir string) (Registry, error) {
 		id, err := strconv.ParseInt(stem, 10, 32)
 		guid, isGUID := parseGUID(stem)
 		switch {
+		case isGUID: // may be digits only
+			found = append(found, named{pipeline.SchemaRef{Format: format, GUID: guidText(guid)}, string(text)})
 		case err == nil && id >= 0:
 			found = append(found, named{pipeline.SchemaRef{Format: format, ID: int32(id)}, string(text)})
-		case isGUID:
-			found = append(found, named{pipeline.SchemaRef{Format: format, GUID: guidText(guid)}, string(text)})
 		default:
 			others[format] = append(others[format], Reference{Name: e.Name(), Text: string(text), Format: format})
 		}

@@ -37,6 +37,13 @@ const invoiceSchema = `{"type":"record","name":"Invoice","namespace":"billing.v1
  {"name":"labels","type":{"type":"map","values":"string"}},
  {"name":"token","type":"string"}]}`
 
+// invoiceReader is what a reader made of it: other order, one field more, one promoted.
+const invoiceReader = `{"type":"record","name":"Invoice","namespace":"billing.v2","fields":[
+ {"name":"region","type":"string","default":"row"},
+ {"name":"amount_minor","type":"double"},
+ {"name":"id","type":"string","aliases":["event_id"]},
+ {"name":"lines","type":{"type":"array","items":{"type":"record","name":"Line","fields":[{"name":"price","type":"long"},{"name":"sku","type":["null","string"]}]}}}]}`
+
 func invoiceJSON(lines int) string {
 	var items []string
 	for i := range lines {
@@ -169,6 +176,44 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("avro: %v allocations a record", n)
+	}
+
+	headers := []pipeline.Header{{Name: "other", Value: []byte("x")}, {Name: HeaderValueSchema, Value: append([]byte{1}, make([]byte, 16)...)}}
+	dir := t.TempDir()
+	writeFile(t, dir+"/00000000000000000000000000000000.avsc", invoiceSchema)
+	reg, err := Folder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byGUID, err := NewDecoder(DecodeConfig{Format: FormatAvro}, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = testing.AllocsPerRun(1000, func() {
+		s.Reset()
+		if _, f := byGUID.Decode(ctx, s, value[5:], headers); f != nil {
+			t.Fatal(f.Reason())
+		}
+	})
+	if n != 0 {
+		t.Errorf("GUID in a header: %v allocations a record", n)
+	}
+
+	reader, err := NewDecoder(DecodeConfig{Format: FormatAvro, Framing: FramingNone, Schema: invoiceSchema, Reader: invoiceReader}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := mustView(t, reader, value[5:]); get(t, v, "/amount_minor") != "424242" || get(t, v, "/region") != "row" {
+		t.Error(text(t, v))
+	}
+	n = testing.AllocsPerRun(1000, func() {
+		s.Reset()
+		if _, f := reader.Decode(ctx, s, value[5:], nil); f != nil {
+			t.Fatal(f.Reason())
+		}
+	})
+	if n != 0 {
+		t.Errorf("reader schema: %v allocations a record", n)
 	}
 
 	doc := []byte(js)

@@ -125,8 +125,14 @@ func (c *Cache) Register(ctx context.Context, subject, text, format string, refe
 	return int32(got.ID()), nil
 }
 
+// askFunc asks the registry for one thing.
+type askFunc = func(context.Context) (*Schema, *pipeline.Failure)
+
+// getFunc is one call of the client library.
+type getFunc = func(*srclient.SchemaRegistryClient) (*srclient.Schema, error)
+
 // cached answers from the map or joins or starts the one flight of that key.
-func cached[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, ask func(context.Context) (*Schema, *pipeline.Failure)) (*Schema, *pipeline.Failure) {
+func cached[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, ask askFunc) (*Schema, *pipeline.Failure) {
 	for {
 		c.mu.Lock()
 		e := m[key]
@@ -155,7 +161,7 @@ func cached[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, 
 			}
 			e.done = make(chan struct{})
 			c.mu.Unlock()
-			return fly(c, ctx, m, key, e, ask)
+			return fly(c, ctx, m, e, ask)
 		}
 		done := e.done
 		c.mu.Unlock()
@@ -168,7 +174,7 @@ func cached[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, 
 }
 
 // fly asks the registry. Those who wait share the answer, so it does not end when the first of them gives up.
-func fly[K comparable](c *Cache, ctx context.Context, m map[K]*entry, key K, e *entry, ask func(context.Context) (*Schema, *pipeline.Failure)) (*Schema, *pipeline.Failure) {
+func fly[K comparable](c *Cache, ctx context.Context, m map[K]*entry, e *entry, ask askFunc) (*Schema, *pipeline.Failure) {
 	type answer struct {
 		s *Schema
 		f *pipeline.Failure
@@ -259,7 +265,7 @@ func unavailable(what string, cause error) *pipeline.Failure {
 }
 
 // fetch asks for one schema and for those that it names.
-func (c *Cache) fetch(ctx context.Context, ref pipeline.SchemaRef, get func(*srclient.SchemaRegistryClient) (*srclient.Schema, error)) (*Schema, *pipeline.Failure) {
+func (c *Cache) fetch(ctx context.Context, ref pipeline.SchemaRef, get getFunc) (*Schema, *pipeline.Failure) {
 	var got *srclient.Schema
 	if f := c.http.call(ctx, attempts, "id:"+strconv.Itoa(int(ref.ID)), func(s *srclient.SchemaRegistryClient) (err error) {
 		got, err = get(s)

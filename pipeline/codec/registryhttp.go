@@ -206,12 +206,22 @@ func (x *exchange) judge(err error, wantSchema bool, what string) *pipeline.Fail
 			return &pipeline.Failure{Code: pipeline.CodeSchemaUnknown, Cause: err, Params: []pipeline.Param{pipeline.Str("schema", what)}}
 		}
 		return unavailable("not the registry's answer", err)
-	case !wantSchema && x.status >= 400 && x.status < 500 && errorCode(x.body) != 0 && x.status != http.StatusTooManyRequests && x.status != http.StatusRequestTimeout && x.status != http.StatusTooEarly:
-		return &pipeline.Failure{Code: pipeline.CodeSchemaInvalid, Cause: err, Params: []pipeline.Param{pipeline.Str("schema", what), pipeline.Int("status", x.status)}}
+	case !wantSchema && x.refused():
+		return &pipeline.Failure{Code: pipeline.CodeSchemaInvalid, Cause: err,
+			Params: []pipeline.Param{pipeline.Str("schema", what), pipeline.Int("status", x.status)}}
 	}
 	f := unavailable("status "+strconv.Itoa(x.status), err)
 	f.RetryAfter = x.retryAfter.Milliseconds()
 	return f
+}
+
+// refused tells whether the registry itself does not want what we sent it.
+func (x *exchange) refused() bool {
+	switch x.status {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusTooEarly:
+		return false
+	}
+	return x.status >= 400 && x.status < 500 && errorCode(x.body) != 0
 }
 
 func errorCode(body []byte) int {

@@ -50,7 +50,7 @@ func (s *Scratch) Reset() {
 // lastProgram is the shortcut for the usual case: the next record has the schema of the one before.
 type lastProgram struct {
 	d  *Decoder
-	id int32
+	id schemaID
 	p  *program
 }
 
