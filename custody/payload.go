@@ -21,6 +21,15 @@ type Bytes struct {
 // stored reads what the ledger holds of an item, opened if it is sealed. Codes: ERR_PAYLOAD_MISSING, ERR_ERASED,
 // ERR_KEY_UNKNOWN, ERR_KEY_DESTROYED, ERR_LEDGER_CORRUPT.
 func (c *Items) stored(tx *ledger.Tx, it *Item) (Bytes, error) {
+	b, err := c.sealed(tx, it)
+	if err != nil {
+		return b, err
+	}
+	return b, c.unseal(it, &b)
+}
+
+// sealed is stored without opening.
+func (c *Items) sealed(tx *ledger.Tx, it *Item) (Bytes, error) {
 	b := Bytes{TimeMS: it.OriginalMS, TimeType: it.TimeType}
 	if it.Flags&FlagErased != 0 {
 		return b, pipeline.Errorf(pipeline.CodeErased, string(it.ID), "the bytes were erased")
@@ -33,17 +42,19 @@ func (c *Items) stored(tx *ledger.Tx, it *Item) (Bytes, error) {
 	if !found {
 		return b, pipeline.Errorf(pipeline.CodePayloadMissing, string(it.ID), "the ledger has no payload of it any more")
 	}
-	if b.Headers, err = unpackHeaders(headers); err != nil {
-		return b, err
-	}
+	b.Headers, err = unpackHeaders(headers)
+	return b, err
+}
+
+func (c *Items) unseal(it *Item, b *Bytes) (err error) {
 	if it.Enc == "" || b.Value == nil {
-		return b, nil
+		return nil
 	}
 	if c.opener == nil {
-		return b, pipeline.Errorf(pipeline.CodeKeyUnknown, string(it.ID), "its bytes are sealed and this process has no keys")
+		return pipeline.Errorf(pipeline.CodeKeyUnknown, string(it.ID), "its bytes are sealed and this process has no keys")
 	}
 	b.Value, err = c.opener.Open(it.Tenant, it.Enc, b.Value, []byte(it.ID))
-	return b, err
+	return err
 }
 
 // Open reveals what the ledger holds of an item: redacted, or faithful when redaction changed nothing. It is written into the
@@ -89,9 +100,12 @@ func (c *Items) Faithful(ctx context.Context, it *Item) (Bytes, error) {
 	case deadletter.Inline:
 		var b Bytes
 		if err := c.db.Read(ctx, func(tx *ledger.Tx) (err error) {
-			b, err = c.stored(tx, it)
+			b, err = c.sealed(tx, it)
 			return err
 		}); err != nil {
+			return Bytes{}, err
+		}
+		if err := c.unseal(it, &b); err != nil {
 			return Bytes{}, err
 		}
 		return b, c.verifyFaithful(it, &b)

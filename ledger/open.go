@@ -6,6 +6,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"net/url"
 	"os"
@@ -42,7 +43,7 @@ func (d Dialect) String() string {
 type Options struct {
 	Clock pipeline.Clock // required
 	Log   *slog.Logger   // nil: silent
-	// Readers is the number of read connections. Default 4.
+	// Readers is the number of read connections, and on PostgreSQL of write connections too. Default 4.
 	Readers int
 	// BusyTimeout is how long a write waits for another process. Default 5 s; after it ERR_LEDGER_BUSY.
 	BusyTimeout time.Duration
@@ -102,13 +103,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 
 // Close closes all connections.
 func (db *DB) Close() error {
-	err := db.write.Close()
-	if db.read != db.write {
-		if e := db.read.Close(); err == nil {
-			err = e
-		}
-	}
-	return err
+	return errors.Join(db.write.Close(), db.read.Close())
 }
 
 // Dialect is which store it is.
@@ -178,9 +173,12 @@ func (db *DB) openPostgres(rawURL string, o Options) error {
 	set("timezone", "UTC")
 	set("lock_timeout", itoa(o.BusyTimeout.Milliseconds()))
 	set("idle_in_transaction_session_timeout", "60000")
-	pool := stdlib.OpenDB(*cfg)
-	pool.SetMaxOpenConns(o.Readers * 2)
-	pool.SetMaxIdleConns(o.Readers)
-	db.write, db.read = pool, pool
+	// Two pools: a write transaction may read beside itself (a key, to open what it has just read) and must not wait for a
+	// connection that another such transaction holds.
+	db.write, db.read = stdlib.OpenDB(*cfg), stdlib.OpenDB(*cfg)
+	for _, pool := range []*sql.DB{db.write, db.read} {
+		pool.SetMaxOpenConns(o.Readers)
+		pool.SetMaxIdleConns(o.Readers)
+	}
 	return nil
 }
