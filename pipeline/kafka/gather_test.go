@@ -50,3 +50,24 @@ func TestStaleRecordsAreDropped(t *testing.T) {
 		t.Errorf("%d batches of records that are not ours or not new", len(s.ready))
 	}
 }
+
+func TestOnlySomeErrorsEndASource(t *testing.T) {
+	for code, want := range map[client.ErrorCode]pipeline.Code{
+		client.ErrAuthentication:           pipeline.CodeBrokerAuth,
+		client.ErrSaslAuthenticationFailed: pipeline.CodeBrokerAuth,
+		client.ErrGroupAuthorizationFailed: pipeline.CodeBrokerAuth,
+		client.ErrUnknownTopicOrPart:       pipeline.CodeTopicMissing,
+		client.ErrAllBrokersDown:           "",
+		client.ErrTransport:                "",
+		client.ErrTimedOut:                 "",
+	} {
+		s := &Source{place: "main", logs: newLogs(nil, "main")}
+		if got := pipeline.CodeOf(s.judge(client.NewError(code, "x", false), "")); got != want {
+			t.Errorf("%v ends the source with %q, want %q", code, got, want)
+		}
+	}
+	s := &Source{place: "main", logs: newLogs(nil, "main")}
+	if got := pipeline.CodeOf(s.judge(client.NewError(client.ErrFencedInstanceID, "x", true), "")); got != pipeline.CodeBrokerFatal || !s.broken {
+		t.Errorf("a fatal error gives %q", got)
+	}
+}

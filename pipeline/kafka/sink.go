@@ -273,6 +273,11 @@ func (s *Sink) produce(t *ticket) bool {
 // refuse is the final answer no for one message. mu is held.
 func (s *Sink) refuse(t *ticket, err error) {
 	sending := t.f.s
+	if e, ok := errors.AsType[client.Error](err); ok && !s.closed && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
+		if fatal, ok := errors.AsType[client.Error](s.p.GetFatalError()); ok {
+			err = fatal // why the library gave everything up
+		}
+	}
 	bad := pipeline.Bad{Msg: t.i, Failure: refusal(err, &sending.Msgs[t.i])}
 	at := len(sending.Bad)
 	for at > 0 && sending.Bad[at-1].Msg > bad.Msg {
