@@ -284,6 +284,9 @@ func (a *admission) write() error {
 	if err := a.c.confirmNew(tx, a.items, &a.history, a.who); err != nil {
 		return err
 	}
+	if err := a.c.applyRules(tx, a.who, a.items, &a.history); err != nil {
+		return err
+	}
 	rows := make([][]any, len(a.items))
 	for i, it := range a.items {
 		rows[i] = it.row()
