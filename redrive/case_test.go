@@ -298,6 +298,19 @@ func TestCaseC47UnsendableItemDoesNotHoldTheRest(t *testing.T) {
 		}
 	}
 	b.onWait = nil
+	t.Run("AlsoAsTheOnlyCanary", func(t *testing.T) {
+		b := newBench(t, sqliteStore(t))
+		b.letters(0, 5, func(n int64, l *deadletter.Letter) {
+			if n == 0 {
+				l.Value = make([]byte, 2<<20) // more than the destination takes
+			}
+		})
+		p := b.plan(func(r *PlanRequest) { r.Canary = 1 })
+		b.approve(p)
+		if st := b.run(p); st.State != StatePartial || st.Counts.Reconciled != 4 || st.Counts.Unsendable != 1 {
+			t.Errorf("%s %q %+v", st.State, st.Detail, st.Counts)
+		}
+	})
 	t.Run("NextManifestRuns", func(t *testing.T) {
 		b.letters(5, 6, func(int64, *deadletter.Letter) {})
 		second := b.plan()

@@ -80,6 +80,34 @@ func TestSilentItemTripsTheHalt(t *testing.T) {
 	wantCode(t, err, pipeline.CodeRedriveHalted)
 }
 
+func TestJudgeAllEndsWhatIsComplete(t *testing.T) {
+	b := newBench(t, sqliteStore(t), func(o *Options) { o.Settle = 2 * time.Second })
+	ids := b.ready(12)
+	p := b.plan()
+	b.approve(p)
+	late := ids[11]
+	b.outcome = func(tr *pipeline.Trail) pipeline.Result {
+		if tr.Item == late {
+			return ""
+		}
+		return pipeline.Forwarded
+	}
+	if st := b.run(p); st.State != StateSettling {
+		t.Fatalf("%s %+v", st.State, st.Counts)
+	}
+	if n, err := b.svc.JudgeAll(b.Ctx, custodytest.Operator); n != 0 || err != nil {
+		t.Errorf("judged too early: %d, %v", n, err)
+	}
+	b.outcome = nil
+	b.engine()
+	if n, err := b.svc.JudgeAll(b.Ctx, custodytest.Operator); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if st, err := b.svc.Status(b.Ctx, custodytest.Operator, p.Digest); err != nil || st.State != StateDone {
+		t.Errorf("%v %+v", err, st)
+	}
+}
+
 func (b *bench) letters2(from, to int64) *Planned {
 	ids := b.Admit(b.t, from, to)
 	b.Confirm(b.t, from, to)

@@ -209,11 +209,7 @@ func (e *executor) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	canary := canarySet(e.lines, of, e.m.Canary.N)
-	if err := e.sendAll(ctx, canary, states); err != nil {
-		return err
-	}
-	if err := e.awaitCanary(ctx, canary); err != nil {
+	if err := e.canary(ctx, states, of); err != nil {
 		return err
 	}
 	if err := e.move(ctx, StateRunning, ""); err != nil {
@@ -230,6 +226,34 @@ func (e *executor) work(ctx context.Context) error {
 		return err
 	}
 	return e.settle(ctx)
+}
+
+// canary sends a few first and waits for their evidence. Items that cannot be sent at all are no evidence of anything: others take
+// their place, until the thresholds say stop.
+func (e *executor) canary(ctx context.Context, states []string, of []traits) error {
+	set := canarySet(e.lines, of, e.m.Canary.N)
+	for len(set) > 0 {
+		if err := e.sendAll(ctx, set, states); err != nil {
+			return err
+		}
+		proven, err := e.awaitCanary(ctx, set)
+		if err != nil || proven {
+			return err
+		}
+		var at []int
+		var lines []Line
+		var rest []traits
+		for i := range e.lines {
+			if states[i] == itemPlanned {
+				at, lines, rest = append(at, i), append(lines, e.lines[i]), append(rest, of[i])
+			}
+		}
+		set = canarySet(lines, rest, e.m.Canary.N)
+		for i := range set {
+			set[i] = at[set[i]]
+		}
+	}
+	return nil
 }
 
 // progress reads where each line stands, and what a canary has to cover.
