@@ -90,7 +90,7 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 	if err := t.allows(m.Destination); err != nil {
 		return nil, s.refused(ctx, who, "dry-run", string(digest), m.Tenant, err)
 	}
-	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}}
+	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}, items: map[pipeline.ID]map[string]string{}}
 	d.r = &Report{Manifest: digest, Pipeline: m.Pipeline, Tenant: m.Tenant, At: stamp(d.now), Destination: m.Destination, Partitions: map[string]int64{}, Selected: m.Selection.Selected,
 		Items: m.Selection.Count, CannotGo: map[string]Sample{}, Excluded: m.Selection.Excluded, Schemas: map[string]int64{}, Undecoded: map[string]int64{}, Unmeasured: map[string]int64{},
 		Canary: []pipeline.ID{}, Measures: []Measure{}, Notes: []string{}, Rate: m.Pace.Rate}
@@ -128,6 +128,11 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 		if _, err := tx.Exec("UPDATE manifests SET dry_run = ?, dry_run_ms = ?, bytes = ? WHERE digest = ? AND tenant = ?", toJSON(d.r), tx.NowMS(), d.r.Bytes, digest, m.Tenant); err != nil {
 			return err
 		}
+		for id, x := range d.items {
+			if _, err := tx.Exec("UPDATE manifest_items SET measures = ? WHERE manifest = ? AND tenant = ? AND item = ?", toJSON(x), digest, m.Tenant, id); err != nil {
+				return err
+			}
+		}
 		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_dry_run", Actor: who.Subject,
 			Detail: map[string]string{"manifest": string(digest), "would_send": decimal(d.r.WouldSend), "items": decimal(d.r.Items), "via": who.Via}})
 		if row.State == StatePlanned {
@@ -152,6 +157,7 @@ type dryRun struct {
 	sums    []*measure
 	lib     map[string]transforms.Transform
 	oldest  int64
+	items   map[pipeline.ID]map[string]string // measures of each item
 }
 
 type measure struct {
@@ -278,7 +284,7 @@ func (d *dryRun) item(ctx context.Context, it *custody.Item, l *Line, of *traits
 	r.Bytes += size
 	r.WouldSend++
 	r.Partitions[decimal(int64(of.partition))]++
-	d.view(ctx, &b)
+	d.view(ctx, it.ID, &b)
 	return nil
 }
 
@@ -355,7 +361,7 @@ func (d *dryRun) repeat(ctx context.Context, it *custody.Item, stored *custody.S
 }
 
 // view decodes what would be sent, counts schemas and adds up measures.
-func (d *dryRun) view(ctx context.Context, b *custody.Bytes) {
+func (d *dryRun) view(ctx context.Context, id pipeline.ID, b *custody.Bytes) {
 	if d.t.Decoder == nil || b.Value == nil {
 		return
 	}
@@ -373,6 +379,10 @@ func (d *dryRun) view(ctx context.Context, b *custody.Bytes) {
 			continue
 		}
 		m.sum = m.sum.Add(q)
+		if d.items[id] == nil {
+			d.items[id] = map[string]string{}
+		}
+		d.items[id][m.Name] = q.String()
 	}
 }
 

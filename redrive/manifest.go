@@ -109,7 +109,7 @@ type Stop struct {
 type Measure struct {
 	Name string `json:"name"`
 	CEL  string `json:"cel"`
-	Sum  string `json:"sum"` // exact, decimal: over the items of the manifest
+	Sum  string `json:"sum"` // of a report: exact, decimal, over what would be sent; empty in a manifest
 }
 
 // Line is one item of a chunk. Its canonical JSON is what is hashed.

@@ -209,7 +209,17 @@ func (j *judge) verdict(ctx context.Context, c Counts) error {
 		case closed != c.Reconciled:
 			why = decimal(c.Reconciled) + " items count as reconciled and " + decimal(closed) + " are"
 		}
+		amounts, off, err := sums(tx, row, j.m)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			why = off
+		}
 		state, detail := StatePartial, decimal(c.Reconciled)+" of "+decimal(j.m.Selection.Count)+" reconciled"
+		if amounts != "" {
+			detail += "; " + amounts
+		}
 		if c.Reconciled == j.m.Selection.Count {
 			state = StateDone
 		}

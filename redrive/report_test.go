@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"reprieve.dev/custody/custodytest"
+	"reprieve.dev/pipeline"
 )
 
 func TestReportForTheOwner(t *testing.T) {
@@ -31,5 +32,29 @@ func TestReportForTheOwner(t *testing.T) {
 	st, err := b.svc.Status(b.Ctx, custodytest.Operator, p.Digest)
 	if err != nil || st.DryRun == nil || st.DryRun.Text() != text {
 		t.Errorf("the stored report differs: %v", err)
+	}
+}
+
+func TestSumsAreJudged(t *testing.T) {
+	for name, tamper := range map[string]bool{"Agree": false, "Differ": true} {
+		t.Run(name, func(t *testing.T) {
+			store := sqliteStore(t)
+			b := newBench(t, store)
+			b.target.Measures = []Measure{{Name: "amount", CEL: "view.amount_minor"}}
+			b.ready(3)
+			p := b.plan()
+			b.approve(p)
+			if tamper {
+				if _, err := store.SQL(t).Exec(`UPDATE manifest_items SET measures = '{"amount":"9"}' WHERE n = 2`); err != nil {
+					t.Fatal(err)
+				}
+				_, err := b.svc.Run(b.Ctx, custodytest.Operator, p.Digest)
+				wantCode(t, err, pipeline.CodeRedriveMismatch)
+				return
+			}
+			if st := b.run(p); st.State != StateDone || st.Detail != "3 of 3 reconciled; amount 303 of 303" {
+				t.Errorf("%s %q", st.State, st.Detail)
+			}
+		})
 	}
 }
