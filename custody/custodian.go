@@ -34,6 +34,9 @@ type CustodianOptions struct {
 	// Kafka answers what consumer groups have committed and where topics end; nil: items are not confirmed and the lag in
 	// records is not known.
 	Kafka pipeline.Log
+	// Sink sends what the ledger has for other topics, signed heads for the audit topic first of all; the custodian's own. nil:
+	// they wait in the ledger.
+	Sink  pipeline.Sink
 	Meter pipeline.Meter // nil: no metrics
 	Log   *slog.Logger   // nil: silent
 	// Backoff is how long to wait after the n-th failure in a row of the ledger, from 1. Default 100 ms doubled up to 10 s.
@@ -60,7 +63,7 @@ type Custodian struct {
 	stopped bool // all partitions are paused because the ledger does not take anything
 	fails   int
 	review  time.Time
-	behind  map[pipeline.TP]int64 // time of the last record taken
+	out     outbox
 	meters  custodianMeters
 
 	mu     sync.Mutex
@@ -96,7 +99,7 @@ func NewCustodian(o CustodianOptions) *Custodian {
 			return min(100*time.Millisecond<<min(n-1, 10), 10*time.Second)
 		}
 	}
-	return &Custodian{o: o, who: System("custodian"), owned: map[pipeline.TP]*intake{}, behind: map[pipeline.TP]int64{}, next: map[pipeline.TP]int64{},
+	return &Custodian{o: o, out: outbox{items: o.Items, sink: o.Sink}, who: System("custodian"), owned: map[pipeline.TP]*intake{}, next: map[pipeline.TP]int64{},
 		signal: make(chan struct{}), meters: newCustodianMeters(o.Meter)}
 }
 
@@ -340,6 +343,9 @@ func (k *Custodian) after(ctx context.Context, idle bool) {
 	}
 	if _, err := k.o.Items.SignHead(ctx, deadletter.AuditTopic(k.o.Prefix)); err != nil && ctx.Err() == nil {
 		k.o.Log.Warn("the head of the history could not be signed", "code", pipeline.CodeOf(err))
+	}
+	if err := k.out.step(ctx); err != nil && ctx.Err() == nil {
+		k.o.Log.Warn("the outbox of the ledger could not be sent", "code", pipeline.CodeOf(err))
 	}
 	if err := k.lag(ctx); err != nil && ctx.Err() == nil {
 		k.o.Log.Debug("the lag is not known", "code", pipeline.CodeOf(err))

@@ -455,3 +455,37 @@ func TestPassedCountsOffsetsWithoutRecords(t *testing.T) {
 		}
 	})
 }
+
+func TestSignedHeadsReachTheAuditTopic(t *testing.T) {
+	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+		l := newLab(t, s)
+		l.cl.CreateTopic("reprieve.audit", 1, nil)
+		l.cl.Refuse("reprieve.audit", pipeline.CodeSendTimeout, 1)
+		k, _ := l.custodian(l.Items, func(o *custody.CustodianOptions) { o.Sink = l.cl.Sink(script.SinkOptions{}) })
+		stop := run(k)
+		for n := range int64(10) {
+			l.putLetter(n)
+		}
+		l.passed(k)
+		eventually(t, "no head came", func() bool {
+			l.Turn(time.Minute)
+			l.cl.SetNow(l.Clock().UnixMilli())
+			return len(l.cl.All("reprieve.audit")) >= 1
+		})
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		var heads []custody.SignedHead
+		for _, r := range l.cl.All("reprieve.audit") {
+			h, err := custody.ParseHead(r.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			heads = append(heads, h)
+		}
+		v, err := l.Items.Verify(l.Ctx, custodytest.Admin, heads)
+		if err != nil || !v.OK() {
+			t.Fatal(v, err)
+		}
+	})
+}
