@@ -20,14 +20,21 @@ type again struct {
 // takeReports is the sink's goroutine: it ends when Close closed the client.
 func (s *Sink) takeReports() {
 	defer close(s.ended)
-	for ev := range s.p.Events() {
-		switch e := ev.(type) {
-		case *client.Message:
-			s.report(e)
-		case client.Error:
-			s.judge(e)
+	for {
+		select {
+		case ev, ok := <-s.p.Events():
+			if !ok {
+				return
+			}
+			switch e := ev.(type) {
+			case *client.Message:
+				s.report(e)
+			case client.Error:
+				s.judge(e)
+			}
+		case e := <-s.logs.ch:
+			s.logs.write(e)
 		}
-		s.logs.drain()
 	}
 }
 
