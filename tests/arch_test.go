@@ -59,7 +59,7 @@ var arrows = map[string][]string{
 	"tests/bench":                 {"..."},
 	"tests/chaos":                 {"..."},
 	"tests/integration":           {"..."},
-	"custody/custodytest":         {"custody", "ledger", "pipeline/deadletter", "tests/services"},
+	"custody/custodytest":         {"custody", "ledger", "ledger/ledgertest", "pipeline/deadletter", "tests/services"},
 	"ledger/ledgertest":           {"ledger", "tests/services"},
 	"cmd/reprieve":                {"..."},
 }
@@ -73,7 +73,7 @@ var homes = map[string][]string{
 	"github.com/confluentinc/confluent-kafka-go": {"pipeline/kafka", "tests/bench"},
 	"github.com/twmb/franz-go":                   {"embedded", "tests/services", "tests/bench", "tests/chaos", "tests/integration"},
 	"github.com/mattn/go-sqlite3":                {"ledger"},
-	"github.com/jackc/pgx":                       {"ledger"},
+	"github.com/jackc/pgx":                       {"ledger", "ledger/ledgertest", "tests/services"},
 	"github.com/pressly/goose":                   {"ledger"},
 	"database/sql":                               {"ledger", "custody", "redrive", "api", "ledger/ledgertest", "custody/custodytest"},
 	"github.com/hashicorp/go-plugin":             {"plugins", "plugins/sdk"},

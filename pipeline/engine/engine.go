@@ -47,7 +47,7 @@ type Limits struct {
 	Batches     int           // in work at once, all partitions (32)
 	PerPart     int           // in work at once for one partition (4)
 	DelayBytes  int64         // of records waiting to be due, all retry partitions (64 MiB)
-	CommitEvery time.Duration // (1 s)
+	CommitEvery time.Duration // (250 ms)
 	Drain       time.Duration // at a revoke and at the end (10 s)
 	ProbeEvery  time.Duration // of the dead-letter path when idle (30 s)
 }
@@ -68,7 +68,7 @@ func (l Limits) withDefaults() Limits {
 	if l.DelayBytes == 0 {
 		l.DelayBytes = 64 << 20
 	}
-	dur(&l.CommitEvery, time.Second)
+	dur(&l.CommitEvery, 250*time.Millisecond)
 	dur(&l.Drain, 10*time.Second)
 	dur(&l.ProbeEvery, 30*time.Second)
 	return l
