@@ -104,6 +104,17 @@ func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
 			return failed(r.Error, r.Topic+" on "+a.place, "create the topic")
 		}
 	}
+	for _, s := range specs { // the controller has it: a client that asks another broker too early would call it missing
+		for n := 0; ; n++ {
+			_, err := a.partitions(ctx, s.Name)
+			if err == nil {
+				break
+			}
+			if pipeline.CodeOf(err) != pipeline.CodeTopicMissing || ctx.Err() != nil || n > 2000 {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

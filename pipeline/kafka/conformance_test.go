@@ -35,7 +35,7 @@ func (a adapter) Lacks(what string) bool { return a.lacks == what }
 
 func newAdapter(bootstrap string, properties map[string]string) adapter {
 	c := kafka.Cluster{Name: "main", Properties: map[string]string{"bootstrap.servers": bootstrap,
-		"topic.metadata.propagation.max.ms": "1000"}}
+		"topic.metadata.propagation.max.ms": "2000"}}
 	maps.Copy(c.Properties, properties)
 	return adapter{cluster: c, stamp: fmt.Sprint(time.Now().UnixNano())}
 }
