@@ -53,73 +53,160 @@ func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []TakenOutcome) error 
 	if err != nil {
 		return err
 	}
-	here := map[pipeline.Digest]bool{}
-	for i := range list {
-		o := &list[i]
+	fresh, err := c.storeOutcomes(tx, items, list)
+	if err != nil {
+		return err
+	}
+	t := taking{done: map[pipeline.ID]bool{}, reconcile: map[string][]told{}, failed: map[pipeline.Code][]told{}, here: map[pipeline.Digest]bool{}}
+	for _, o := range fresh {
 		it := items[o.Item]
 		if it == nil {
 			tx.Append(ledger.Entry{Event: "outcome_unknown_item", Actor: who.Subject, Detail: map[string]string{"item": string(o.Item), "result": string(o.Result), "writer": o.Writer}})
 			continue
 		}
-		if err := c.outcome(tx, who, it, o, here); err != nil {
+		if err := t.sort(tx, it, o); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.write(c, tx, who)
 }
 
-func (c *Items) outcome(tx *ledger.Tx, who Actor, it *Item, o *TakenOutcome, here map[pipeline.Digest]bool) error {
-	mine := o.Consumer == "" || o.Consumer == it.Consumer // a writer registered for another consumer says nothing about this item
-	current := mine && it.State == Redriving && o.Redrive == it.Redrive && o.Try == it.Try && o.Redrive != ""
-	n, err := tx.Exec(`INSERT INTO outcomes (item, tenant, redrive, redrive_try, result, writer, effect_ref, code, at_ms, applied) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (item, redrive, redrive_try, result, writer) DO NOTHING`,
-		it.ID, it.Tenant, o.Redrive, o.Try, string(o.Result), o.Writer, ledger.Cut(o.EffectRef, maxName), o.Code, o.AtMS, current)
-	if err != nil || n == 0 {
-		return err // it was taken before
+// current tells whether an outcome is about what is going on with the item now. A writer that is registered for another
+// consumer says nothing about it.
+func (o *TakenOutcome) current(it *Item) bool {
+	return (o.Consumer == "" || o.Consumer == it.Consumer) && it.State == Redriving && o.Redrive == it.Redrive && o.Try == it.Try && o.Redrive != ""
+}
+
+// storeOutcomes keeps those that are new, and returns them in their order.
+func (c *Items) storeOutcomes(tx *ledger.Tx, items map[pipeline.ID]*Item, list []TakenOutcome) ([]*TakenOutcome, error) {
+	type key struct {
+		item    pipeline.ID
+		redrive pipeline.Digest
+		try     uint16
+		result  pipeline.Result
+		writer  string
 	}
+	seen := map[key]bool{}
+	ids := make([]string, 0, len(items))
+	for id := range items {
+		ids = append(ids, string(id))
+	}
+	in, arg := tx.In("item", ids)
+	if err := tx.Each("SELECT item, redrive, redrive_try, result, writer FROM outcomes WHERE "+in, []any{arg}, func(scan func(...any) error) error {
+		var k key
+		err := scan(&k.item, &k.redrive, &k.try, &k.result, &k.writer)
+		seen[k] = true
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var fresh []*TakenOutcome
+	var rows [][]any
+	for i := range list {
+		o := &list[i]
+		o.Writer = ledger.Cut(o.Writer, maxName)
+		k := key{o.Item, o.Redrive, o.Try, o.Result, o.Writer}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		fresh = append(fresh, o)
+		if it := items[o.Item]; it != nil {
+			rows = append(rows, []any{it.ID, it.Tenant, o.Redrive, o.Try, string(o.Result), o.Writer, ledger.Cut(o.EffectRef, maxName), o.Code, o.AtMS, o.current(it)})
+		}
+	}
+	return fresh, tx.Insert("outcomes", []string{"item", "tenant", "redrive", "redrive_try", "result", "writer", "effect_ref", "code", "at_ms", "applied"}, rows)
+}
+
+// told is what an outcome tells about an item.
+type told struct {
+	it     *Item
+	detail map[string]string
+}
+
+// taking sorts the outcomes of a batch by what they do, so that each kind is one statement.
+type taking struct {
+	done      map[pipeline.ID]bool // decided by an earlier outcome of this batch: what follows is a note
+	notes     []told
+	forwarded []told
+	reconcile map[string][]told
+	failed    map[pipeline.Code][]told
+	here      map[pipeline.Digest]bool // manifests whose pipeline is the last step
+}
+
+func (t *taking) sort(tx *ledger.Tx, it *Item, o *TakenOutcome) error {
 	detail := map[string]string{"result": string(o.Result), "writer": o.Writer, "effect": o.EffectRef, "redrive": string(o.Redrive), "try": strconv.Itoa(int(o.Try)), "code": string(o.Code)}
 	if o.At.Topic != "" {
 		detail["at"] = o.At.String()
 	}
-	note := func() error {
-		return c.set(tx, who, []*Item{it}, change{event: "outcome", detail: detail})
-	}
-	if !current {
-		return note()
-	}
-	switch o.Result {
-	case pipeline.Applied, pipeline.AlreadyApplied, pipeline.Superseded, pipeline.Corrected:
-		return c.reconcile(tx, who, it, string(o.Result), detail)
-	case pipeline.Forwarded:
-		last, known := here[o.Redrive]
+	say := told{it, detail}
+	result := o.Result
+	if result == pipeline.Forwarded && o.current(it) {
+		last, known := t.here[o.Redrive]
 		if !known {
 			var reconcile string
 			if _, err := tx.Row("SELECT reconcile FROM manifests WHERE digest = ?", []any{o.Redrive}, &reconcile); err != nil {
 				return err
 			}
 			last = reconcile == ReconcileHere
-			here[o.Redrive] = last
+			t.here[o.Redrive] = last
 		}
 		if last {
-			return c.reconcile(tx, who, it, string(pipeline.Applied), detail)
+			result = pipeline.Applied
 		}
-		if err := c.manifestItems(tx, []*Item{it}, "forwarded", ""); err != nil {
-			return err
-		}
-		return note()
-	case pipeline.FailedOutcome:
-		return c.failRedrive(tx, who, []*Item{it}, o.Code, detail)
 	}
-	return note()
+	switch {
+	case !o.current(it) || t.done[it.ID]:
+		t.notes = append(t.notes, say)
+	case result == pipeline.Applied, result == pipeline.AlreadyApplied, result == pipeline.Superseded, result == pipeline.Corrected:
+		t.done[it.ID] = true
+		t.reconcile[string(result)] = append(t.reconcile[string(result)], say)
+	case result == pipeline.FailedOutcome:
+		t.done[it.ID] = true
+		t.failed[o.Code] = append(t.failed[o.Code], say)
+	case result == pipeline.Forwarded:
+		t.forwarded = append(t.forwarded, say)
+	default:
+		t.notes = append(t.notes, say)
+	}
+	return nil
 }
 
-func (c *Items) reconcile(tx *ledger.Tx, who Actor, it *Item, resolution string, detail map[string]string) error {
-	moved, _, err := c.move(tx, who, []*Item{it}, change{ev: Reconcile, cols: []string{"resolution"}, args: []any{resolution}, detail: detail,
-		keep: func(it *Item) { it.Resolution = resolution }})
-	if err != nil {
+func (t *taking) write(c *Items, tx *ledger.Tx, who Actor) error {
+	for _, n := range append(t.notes, t.forwarded...) {
+		c.note(tx, who, n.it, change{event: "outcome", detail: n.detail}, "", "")
+	}
+	items, _ := split(t.forwarded)
+	if err := c.manifestItems(tx, items, "forwarded", ""); err != nil {
 		return err
 	}
-	return c.manifestItems(tx, moved, "reconciled", "")
+	for resolution, list := range t.reconcile {
+		items, each := split(list)
+		moved, _, err := c.move(tx, who, items, change{ev: Reconcile, cols: []string{"resolution"}, args: []any{resolution}, each: each, keep: func(it *Item) { it.Resolution = resolution }})
+		if err != nil {
+			return err
+		}
+		if err := c.manifestItems(tx, moved, "reconciled", ""); err != nil {
+			return err
+		}
+	}
+	for code, list := range t.failed {
+		items, each := split(list)
+		if err := c.failRedrive(tx, who, items, code, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func split(list []told) ([]*Item, func(*Item) map[string]string) {
+	items := make([]*Item, len(list))
+	details := make(map[pipeline.ID]map[string]string, len(list))
+	for i, s := range list {
+		items[i] = s.it
+		details[s.it.ID] = s.detail
+	}
+	return items, func(it *Item) map[string]string { return details[it.ID] }
 }
 
 func readOutcomes(tx *ledger.Tx, id pipeline.ID) (out []StoredOutcome, err error) {

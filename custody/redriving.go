@@ -134,10 +134,23 @@ type SentAt struct {
 
 // Sent closes an intent whose sends were acknowledged and notes where each item stands. The items stay REDRIVING.
 func (c *Items) Sent(tx *ledger.Tx, intent string, manifest pipeline.Digest, list []SentAt) error {
-	for _, s := range list {
-		if _, err := tx.Exec("UPDATE manifest_items SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_topic = ?, sent_partition = ?, sent_offset = ?, sent_ms = ?, attempts = attempts + 1 WHERE manifest = ? AND item = ?",
-			s.At.Topic, s.At.Partition, s.At.Offset, tx.NowMS(), manifest, s.Item); err != nil {
+	const set = "SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_ms = ?, attempts = attempts + 1, "
+	if tx.Dialect() == ledger.Postgres { // one statement for the window: a round trip for each item would be the pace
+		n := len(list)
+		items, topics, partitions, offsets := make([]string, n), make([]string, n), make([]int32, n), make([]int64, n)
+		for i, s := range list {
+			items[i], topics[i], partitions[i], offsets[i] = string(s.Item), s.At.Topic, s.At.Partition, s.At.Offset
+		}
+		if _, err := tx.Exec("UPDATE manifest_items "+set+"sent_topic = v.topic, sent_partition = v.part, sent_offset = v.off FROM unnest(?::text[], ?::text[], ?::int[], ?::bigint[]) AS v(id, topic, part, off) WHERE manifest = ? AND item = v.id",
+			tx.NowMS(), items, topics, partitions, offsets, manifest); err != nil {
 			return err
+		}
+	} else {
+		for _, s := range list {
+			if _, err := tx.Exec("UPDATE manifest_items "+set+"sent_topic = ?, sent_partition = ?, sent_offset = ? WHERE manifest = ? AND item = ?",
+				tx.NowMS(), s.At.Topic, s.At.Partition, s.At.Offset, manifest, s.Item); err != nil {
+				return err
+			}
 		}
 	}
 	return c.CloseIntent(tx, intent, "sent")
@@ -180,7 +193,7 @@ func (c *Items) FailRedrive(tx *ledger.Tx, who Actor, manifest pipeline.Digest, 
 	for k, v := range detail {
 		d[k] = v
 	}
-	return skips, c.failRedrive(tx, who, mine, code, d)
+	return skips, c.failRedrive(tx, who, mine, code, func(*Item) map[string]string { return d })
 }
 
 // Reconciled closes redriven items on evidence: the answer of a reconcile question.

@@ -142,8 +142,8 @@ func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 // cameBack: the redriven record failed again. REDRIVE_FAILED and TRIAGED follow each other; ticket and owner stay.
 func (c *Items) cameBack(tx *ledger.Tx, who Actor, s sighting, at pipeline.Position) error {
 	l := s.a.Letter
-	if err := c.failRedrive(tx, who, []*Item{s.it}, l.Failure.Code, map[string]string{
-		"code": string(l.Failure.Code), "letter": s.a.Stands.String(), "redrive": string(l.Redrive), "try": strconv.Itoa(int(l.Try)), "attempts": strconv.Itoa(int(l.Decision.Attempt))}); err != nil {
+	detail := map[string]string{"code": string(l.Failure.Code), "letter": s.a.Stands.String(), "redrive": string(l.Redrive), "try": strconv.Itoa(int(l.Try)), "attempts": strconv.Itoa(int(l.Decision.Attempt))}
+	if err := c.failRedrive(tx, who, []*Item{s.it}, l.Failure.Code, func(*Item) map[string]string { return detail }); err != nil {
 		return err
 	}
 	return c.standsAt(tx, s.it, at)
@@ -163,8 +163,8 @@ func (c *Items) standsAt(tx *ledger.Tx, it *Item, at pipeline.Position) error {
 }
 
 // failRedrive brings REDRIVING items over REDRIVE_FAILED to TRIAGED and says so in their manifest.
-func (c *Items) failRedrive(tx *ledger.Tx, who Actor, items []*Item, code pipeline.Code, detail map[string]string) error {
-	moved, _, err := c.move(tx, who, items, change{ev: Fail, detail: detail})
+func (c *Items) failRedrive(tx *ledger.Tx, who Actor, items []*Item, code pipeline.Code, each func(*Item) map[string]string) error {
+	moved, _, err := c.move(tx, who, items, change{ev: Fail, each: each})
 	if err != nil {
 		return err
 	}

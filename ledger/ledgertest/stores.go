@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // registers "pgx"
-
 	"reprieve.dev/ledger"
 )
 
