@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// goBench is a line that comes from benchmarks of a package: the median of their runs.
+type goBench struct {
+	name, what string
+	pkg, bench string // package and -bench expression
+	unit       string // as the benchmark reports it
+	value      string // name of the benchmark without the word Benchmark, as `go test` prints it
+	baseline   string // "" is none
+	less       bool   // less is better: the ratio is baseline by value
+	least      float64
+	most       float64
+}
+
+// goEntries are the benchmarks of packages. Budgets are those of the design; where it has none, the ratio must only not be a
+// loss.
+func goEntries() []entry {
+	var out []entry
+	for _, g := range []goBench{
+		{name: "decode_redact", what: "decode an Avro invoice and redact seven places, beside hamba/avro decoding, masking and encoding again",
+			pkg: "./pipeline/codec", bench: "DecodeRedact/(reprieve|hamba)/redact", unit: "ns/op", value: "DecodeRedact/reprieve/redact",
+			baseline: "DecodeRedact/hamba/redact", less: true, least: 1},
+		{name: "redact_json", what: "decode a JSON invoice and look for secrets, beside encoding/json and the simplest walk",
+			pkg: "./pipeline/redact", bench: "RedactJSON/clean/(decode.redact|encoding.json)", unit: "ns/op", value: "RedactJSON/clean/decode+redact",
+			baseline: "RedactJSON/clean/encoding-json", less: true, least: 1},
+		{name: "billing_stages", what: "the full stage list of the billing pipeline over a batch in memory, a record", pkg: "./worker",
+			bench: "BillingStages", unit: "ns/record", value: "BillingStages"},
+		{name: "repair_builtin", what: "repair a batch of items by set@1.0.0, with all checks", pkg: "./transforms", bench: "RepairBuiltin", unit: "items/s",
+			value: "RepairBuiltin/SetAvro"},
+		{name: "triage_page", what: "the page of groups, SQLite", pkg: "./custody", bench: "TriagePage/SQLite", unit: "ns/op",
+			value: "TriagePage/SQLite", most: 50e6},
+		{name: "evidence_bytes", what: "evidence of an item beside its payload, PostgreSQL", pkg: "./custody", bench: "Evidence", unit: "B/item",
+			value: "Evidence", most: 900},
+		{name: "redrive_records", what: "redrive to reconciled, from PostgreSQL over a scripted topic", pkg: "./redrive", bench: "Run/PostgreSQL",
+			unit: "items/s", value: "Run/PostgreSQL", least: 8000},
+	} {
+		out = append(out, entry{names: []string{g.name}, run: g.run})
+	}
+	return out
+}
+
+func (g goBench) run(ctx context.Context) ([]result, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+g.bench, "-benchtime", "300ms", "-count", strconv.Itoa(setting("ROUNDS", 3)+1), g.pkg)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out.String())
+	}
+	r := result{Name: g.name, What: g.what, Unit: g.unit, OK: true}
+	var err error
+	if r.Value, err = reported(out.String(), g.value, g.unit); err != nil {
+		return nil, err
+	}
+	if g.baseline != "" {
+		if r.Baseline, err = reported(out.String(), g.baseline, g.unit); err != nil {
+			return nil, err
+		}
+		if r.Ratio = r.Value / r.Baseline; g.less {
+			r.Ratio = r.Baseline / r.Value
+		}
+	}
+	switch {
+	case g.most > 0:
+		r = r.atMost(g.most)
+	case g.baseline != "" && g.least > 0:
+		r = r.atLeast(g.least)
+	case g.least > 0:
+		r.Budget, r.OK = g.least, r.Value >= g.least
+	}
+	return []result{r}, nil
+}
+
+// reported reads the runs of one benchmark from what `go test -bench` prints, drops the first, and returns the median.
+func reported(text, name, unit string) (float64, error) {
+	var runs []float64
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 4 {
+			continue
+		}
+		what, _ := strings.CutPrefix(f[0], "Benchmark")
+		if i := strings.LastIndexByte(what, '-'); i > 0 && strings.Trim(what[i+1:], "0123456789") == "" {
+			what = what[:i] // the number of cores
+		}
+		if what != name {
+			continue
+		}
+		for i := 2; i+1 < len(f); i += 2 {
+			if f[i+1] != unit {
+				continue
+			}
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", name, err)
+			}
+			runs = append(runs, v)
+		}
+	}
+	if len(runs) == 0 {
+		return 0, fmt.Errorf("no benchmark %s with %s in:\n%s", name, unit, text)
+	}
+	if len(runs) > 1 {
+		runs = runs[1:]
+	}
+	return median(runs), nil
+}
