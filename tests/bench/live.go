@@ -118,7 +118,15 @@ func (w *world) pipelineLeg(ctx context.Context, round int) (leg, error) {
 	if err != nil {
 		return leg{}, err
 	}
-	cmd := exec.Command(program, "run", filepath.Join(dir, "pipelines", "billing.yaml"), "--roles", "pipelines")
+	pipeline := filepath.Join(dir, "pipelines", "billing.yaml")
+	cmd := exec.Command(program, "run", pipeline, "--roles", "pipelines")
+	if out := os.Getenv("PROFILE"); out != "" {
+		self, err := os.Executable()
+		if err != nil {
+			return leg{}, err
+		}
+		cmd = exec.Command(self, "profile", "--out", out, pipeline)
+	}
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "REPRIEVE_CONFIG="+filepath.Join(dir, "reprieve.yaml"), "REPRIEVE_BOOTSTRAP="+w.bootstrap,
 		"REPRIEVE_DLQ_BOOTSTRAP="+w.bootstrap, "REPRIEVE_REGISTRY="+w.registry.URL(), "REPRIEVE_HTTP=127.0.0.1:0")

@@ -3,7 +3,7 @@
 //	{"name", "what", "unit", "value", "baseline", "ratio", "budget", "ok"}
 //
 // The lines are appended to bench-results.jsonl too. Arguments are prefixes of names: without one, everything runs.
-// RECORDS and ROUNDS change the live benchmark, REPRIEVE_TEST_KAFKA names a broker to use instead of an own one.
+// RECORDS and ROUNDS change the live benchmark, PROFILE=FILE writes a CPU profile of its pipeline, REPRIEVE_TEST_KAFKA names a broker to use instead of an own one.
 package main
 
 import (
@@ -55,12 +55,17 @@ const results = "bench-results.jsonl"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == "copy" {
-		err = copyCommand(ctx, os.Args[2:])
-	} else {
-		err = measure(ctx, os.Args[1:])
+	command := measure
+	args := os.Args[1:]
+	if len(args) > 0 {
+		switch args[0] {
+		case "copy":
+			command, args = copyCommand, args[1:]
+		case "profile":
+			command, args = profileCommand, args[1:]
+		}
 	}
+	err := command(ctx, args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
