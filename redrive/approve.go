@@ -56,27 +56,9 @@ func (s *Service) verify(a *Approval, m *Manifest, digest pipeline.Digest) error
 	if a.Manifest != digest {
 		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the approval is for another manifest")
 	}
-	i := slices.IndexFunc(s.approvers, func(p Approver) bool { return p.Key.KeyID() == a.KID })
-	if i < 0 {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the key %s is not registered", a.KID)
-	}
-	by := &s.approvers[i]
-	if by.Key.Subject() != a.Subject && !by.Console {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the key %s belongs to %s, not to %s", a.KID, by.Key.Subject(), a.Subject)
-	}
-	text := a.Text()
-	if text == nil || !by.Key.Verify(text, a.Signature) {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the signature does not verify")
-	}
-	if !by.Console && !slices.Contains(by.Roles, a.Role) {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the key %s does not have the role %q", a.KID, a.Role)
-	}
-	if !slices.Contains(s.items.Roles()[a.Role], custody.PermApprove) {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "the role %q may not approve", a.Role)
-	}
-	expires, err := time.Parse(time.RFC3339, a.Expires)
-	if err != nil || stamp(expires) != a.Expires {
-		return pipeline.Errorf(pipeline.CodeApprovalInvalid, place, "expires must be RFC 3339 in UTC with milliseconds")
+	expires, err := s.signer(place, a.KID, a.Subject, a.Role, a.Expires, a.Text(), a.Signature)
+	if err != nil {
+		return err
 	}
 	if !s.clock().Before(expires) {
 		return pipeline.Errorf(pipeline.CodeApprovalExpired, place, "it expired at %s", a.Expires)

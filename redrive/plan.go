@@ -75,8 +75,11 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	if err := t.allows(req.Destination); err != nil {
 		return nil, "", err
 	}
-	rate, err := s.rate(t, req.Rate)
-	if err != nil {
+	var rate Rate
+	if err := s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		rate, err = s.rate(tx, t, req.Rate)
+		return err
+	}); err != nil {
 		return nil, "", err
 	}
 	now := s.clock()
@@ -229,21 +232,6 @@ func (t *Target) allows(destination string) error {
 		return pipeline.Errorf(pipeline.CodeRedrivePrimary, destination, "a redrive of %s writes to %s only", t.Pipeline, t.Destination)
 	}
 	return nil
-}
-
-// rate is what a run may ask for.
-func (s *Service) rate(t *Target, want Rate) (Rate, error) {
-	most := s.bound
-	if t.Ceiling > 0 {
-		most = min(most, t.Ceiling)
-	}
-	if want == 0 {
-		return most, nil
-	}
-	if want < 0 || want > most {
-		return 0, pipeline.Errorf(pipeline.CodeRedriveRate, t.Pipeline, "%s is above %s, the lower of the pipeline's ceiling and the platform's bound", want, most)
-	}
-	return want, nil
 }
 
 // transformOf names the transform of the repairs if all of them come from one.

@@ -93,12 +93,7 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 	if err != nil {
 		return nil, m.Tenant, err
 	}
-	if _, err := s.rate(t, rate); err != nil {
-		return nil, m.Tenant, err
-	}
 	e := &executor{s: s, who: who, t: t, m: m, digest: digest, stop: m.Stop, rate: rate, window: rate.window(max(1, m.Pace.Window)), close: func(context.Context) error { return nil }}
-	ceiling, _ := s.rate(t, 0)
-	e.rows = []paceRow{{"pipeline/" + t.Pipeline, ceiling}, {"run/" + string(digest), rate}}
 	log, err := s.logOf(t.Cluster)
 	if err != nil {
 		return nil, m.Tenant, err
@@ -121,6 +116,9 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 			return err
 		}
 		if err := s.halted(tx, m.Pipeline); err != nil {
+			return err
+		}
+		if err := e.paced(tx); err != nil {
 			return err
 		}
 		l, ok, err := tx.Lease("redrive/"+string(digest), s.name+"/"+randomID(""), s.lease)
@@ -160,6 +158,21 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 		e.close = done
 	}
 	return e, m.Tenant, nil
+}
+
+// paced sets the rows that the run takes its slots from, and refuses a rate that is not allowed any more: what two people have
+// signed expires.
+func (e *executor) paced(tx *ledger.Tx) error {
+	most, err := e.s.rate(tx, e.t, 0)
+	if err != nil {
+		return err
+	}
+	if e.rate > most {
+		_, err = e.s.rate(tx, e.t, e.rate)
+		return err
+	}
+	e.rows = []paceRow{{"pipeline/" + e.t.Pipeline, most}, {"run/" + string(e.digest), e.rate}}
+	return nil
 }
 
 // startable refuses a manifest that cannot be started in its state.

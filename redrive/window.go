@@ -82,6 +82,11 @@ func (e *executor) intend(ctx context.Context, lines []Line, f *flight) error {
 		if _, err := e.s.approved(tx, e.m, e.digest); err != nil {
 			return err
 		}
+		if e.rate > e.s.bound {
+			if err := e.paced(tx); err != nil {
+				return err
+			}
+		}
 		if err := e.budget(tx, len(ids)); err != nil {
 			return err
 		}
