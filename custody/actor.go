@@ -54,6 +54,7 @@ func DefaultRoles() Roles {
 	operator := []Permission{PermRead, PermTriage, PermRepair, PermResolve, PermPlan, PermExecute, PermHold, PermRestore, PermHalt, PermUnassigned}
 	return Roles{
 		"viewer":   {PermRead},
+		"intake":   {PermQuarantine}, // an application that hands over what it could not process
 		"operator": operator,
 		"owner":    append(slices.Clone(operator), PermReveal, PermDiscard, PermApprove, PermRule),
 		"approver": {PermRead, PermApprove, PermLift},

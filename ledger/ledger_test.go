@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -411,5 +413,84 @@ func TestCutCountsCharacters(t *testing.T) {
 		if got := ledger.Cut(in, 2); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestAReadOnlyServerIsACodeAndWritesNothing(t *testing.T) {
+	s := ledgertest.Postgres(t)
+	raw := s.SQL(t)
+	var name string
+	if err := raw.QueryRow("SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw.Exec("ALTER DATABASE " + name + " SET default_transaction_read_only = on"); err != nil {
+		t.Fatal(err)
+	}
+	db := s.Open(t, ledger.Options{})
+	err := db.Write(context.Background(), func(tx *ledger.Tx) error {
+		_, err := tx.Next("x", 1)
+		return err
+	})
+	if pipeline.CodeOf(err) != pipeline.CodeLedgerReadOnly {
+		t.Fatal(err)
+	}
+}
+
+func TestALostConnectionIsACodeAndTheNextWriteWorks(t *testing.T) {
+	s := ledgertest.Postgres(t)
+	ctx, db, raw := context.Background(), s.Open(t, ledger.Options{}), s.SQL(t)
+	err := db.Write(ctx, func(tx *ledger.Tx) error {
+		if _, err := tx.Next("x", 1); err != nil {
+			return err
+		}
+		var pid int
+		if _, err := tx.Row("SELECT pg_backend_pid()", nil, &pid); err != nil {
+			return err
+		}
+		if _, err := raw.Exec(fmt.Sprint("SELECT pg_terminate_backend(", pid, ")")); err != nil {
+			return err
+		}
+		_, err := tx.Next("x", 1)
+		return err
+	})
+	if pipeline.CodeOf(err) != pipeline.CodeLedgerUnavailable {
+		t.Fatal(err)
+	}
+	var n int64
+	if err := db.Write(ctx, func(tx *ledger.Tx) (err error) {
+		n, err = tx.Next("x", 1)
+		return err
+	}); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+}
+
+func TestAFullFileIsACodeAndWritesNothing(t *testing.T) {
+	s := ledgertest.SQLite(t)
+	ctx, db := context.Background(), s.Open(t, ledger.Options{})
+	big := make([]byte, 1<<20)
+	err := db.Write(ctx, func(tx *ledger.Tx) error {
+		var pages int64
+		if _, err := tx.Row("PRAGMA max_page_count = 200", nil, &pages); err != nil {
+			return err
+		}
+		tx.Append(ledger.Entry{Event: "note"})
+		return tx.Insert("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers"}, [][]any{{"q", 1, "acme", nil, big, []byte{}}})
+	})
+	if pipeline.CodeOf(err) != pipeline.CodeLedgerFull {
+		t.Fatal(err)
+	}
+	if rows, found, err := db.Verify(ctx, nil); rows != 0 || len(found) != 0 || err != nil {
+		t.Fatal(rows, found, err)
+	}
+}
+
+func TestAFileThatIsNoDatabaseIsACode(t *testing.T) {
+	path := t.TempDir() + "/x.db"
+	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Open(context.Background(), "sqlite:"+path, ledger.Options{Clock: time.Now}); pipeline.CodeOf(err) != pipeline.CodeLedgerCorrupt {
+		t.Fatal(err)
 	}
 }

@@ -1,0 +1,87 @@
+package custody_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/custody/custodytest"
+	"reprieve.dev/ledger/ledgertest"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/tests/conformance/script"
+)
+
+func TestAnIntakeIsALetterLikeAnyOther(t *testing.T) {
+	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+		l := newLab(t, s)
+		sink := l.cl.Sink(script.SinkOptions{})
+		in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sink: sink, Sanitizer: masker{}, Ring: l.Ring, Topic: func(p string) (string, bool) { return dlq, p == "billing" }})
+		sub := custody.Submission{Pipeline: "billing", Cluster: "cluster-1", At: pipeline.Position{TP: pipeline.TP{Topic: "billing.invoices.v1", Partition: 1}, Offset: 9},
+			Record:   pipeline.Record{Offset: 9, TimeMS: custodytest.Start.UnixMilli(), TimeType: pipeline.TimeCreate, Key: []byte("k"), Value: []byte("{}"), Headers: []pipeline.Header{{Name: "reprieve-quarantine-id", Value: []byte("qforged")}}},
+			Identity: pipeline.Identity{Consumer: "app", Tenant: "acme", EventID: "e1"}, Failure: pipeline.Failure{Stage: "app", Code: pipeline.CodeRejected}, Reason: "no account", Exception: "AccountMissing"}
+		app := custody.Actor{Subject: "app", Roles: []string{"admin"}, Tenants: []string{"acme"}, Via: "api"}
+		id, err := in.Quarantine(l.Ctx, app, sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := in.Quarantine(l.Ctx, app, sub); err != nil || again != id {
+			t.Fatal(again, err)
+		}
+		for name, c := range map[string]struct {
+			who    custody.Actor
+			change func(*custody.Submission)
+			code   pipeline.Code
+		}{
+			"another tenant":          {app, func(s *custody.Submission) { s.Identity.Tenant = "globex" }, pipeline.CodeTenantForbidden},
+			"a viewer":                {custodytest.Viewer, func(*custody.Submission) {}, pipeline.CodePermissionDenied},
+			"an unknown pipeline":     {app, func(s *custody.Submission) { s.Pipeline = "x" }, pipeline.CodeInputInvalid},
+			"no consumer":             {app, func(s *custody.Submission) { s.Identity.Consumer = "" }, pipeline.CodeInputInvalid},
+			"nothing to know it by":   {app, func(s *custody.Submission) { s.At, s.Identity.EventID = pipeline.Position{}, "" }, pipeline.CodeInputInvalid},
+			"what cannot be redacted": {app, func(s *custody.Submission) { s.Record.Value = []byte("refuse") }, pipeline.CodeRedactFailed},
+		} {
+			bad := sub
+			c.change(&bad)
+			if _, err := in.Quarantine(l.Ctx, c.who, bad); pipeline.CodeOf(err) != c.code {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		l.cl.Refuse(dlq, pipeline.CodeSendTimeout, 1)
+		if _, err := in.Quarantine(l.Ctx, app, sub); pipeline.CodeOf(err) != pipeline.CodeCustodyUnavailable {
+			t.Fatal(err)
+		}
+		// One that gives up leaves nothing that a later one takes for its own.
+		sink.Hold()
+		short, cancel := context.WithTimeout(l.Ctx, 10*time.Millisecond)
+		defer cancel()
+		if _, err := in.Quarantine(short, app, sub); pipeline.CodeOf(err) != pipeline.CodeCustodyUnavailable {
+			t.Fatal(err)
+		}
+		sink.Flow()
+		card := sub
+		card.Record.Value, card.Identity.EventID = []byte("4111111111111111"), "e2"
+		cardID, err := in.Quarantine(l.Ctx, app, card)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range l.cl.All(dlq) {
+			if bytes.Contains(r.Value, []byte("4111")) {
+				t.Fatal("a card number is on the dead-letter topic")
+			}
+		}
+		k, _ := l.custodian(l.Items)
+		stop := run(k)
+		l.passed(k)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		s1, s2 := l.Show(t, id), l.Show(t, cardID)
+		if s1.Item.State != custody.DeadLettered || s1.Item.Faithful != "inline" || s1.Item.Code != pipeline.CodeRejected || s1.Item.Original != sub.At || s1.Item.Exception != "AccountMissing" || s2.Item.Faithful != "source" {
+			t.Fatalf("%+v %+v", s1.Item, s2.Item)
+		}
+		if n := l.count(""); n != 2 {
+			t.Fatal(n)
+		}
+	})
+}
