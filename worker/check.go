@@ -3,11 +3,14 @@ package worker
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/seal"
 )
 
 // checkWorker finds what is wrong in the worker file beyond its form.
@@ -17,6 +20,9 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Clusters)) {
 		for _, e := range (kafka.Cluster{Name: name, Properties: w.Clusters[name]}).Check() {
+			if w.Clusters[name]["bootstrap.servers"] == "" && strings.HasPrefix(e.Text, "bootstrap.servers") {
+				continue // told already
+			}
 			ps = append(ps, doc.Problem("clusters."+name, config.CodeValue, e.Text, e.Remedy))
 		}
 	}
@@ -28,7 +34,21 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 		ps = append(ps, doc.Problem("keys.identity", config.CodeMissing, "no key makes quarantine ids",
 			"write keys: {identity: {id: i1, secret: '${file:keys/identity}'}}; it is never rotated"))
 	}
+	for i, a := range w.Approvers {
+		ps = append(ps, checkPublic(doc, "approvers["+strconv.Itoa(i)+"].public", a.Public)...)
+	}
+	for i, k := range w.Keys.Writers {
+		ps = append(ps, checkPublic(doc, "keys.writers["+strconv.Itoa(i)+"].public", k.Public)...)
+	}
 	return ps
+}
+
+// checkPublic tells whether a person's or a program's public key can be read.
+func checkPublic(doc *config.Doc, path, text string) config.Problems {
+	if _, err := seal.ParseVerifier([]byte(text)); err != nil && !broken(doc, path) && text != "" {
+		return config.Problems{doc.Problem(path, config.CodeValue, "it is not an Ed25519 public key", "write it as base64 or PEM, as the key's owner gives it")}
+	}
+	return nil
 }
 
 func broken(doc *config.Doc, path string) bool { return doc.At(path).Broken() }

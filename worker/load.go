@@ -4,6 +4,7 @@ package worker
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,7 +61,7 @@ type Files struct {
 func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Problems) {
 	plan := &Plan{File: f.Worker}
 	var ps config.Problems
-	data, p := read(f.Worker, opt)
+	data, p := read(f.Worker, "name the worker file: --config FILE, or REPRIEVE_CONFIG", opt)
 	ps = append(ps, p...)
 	if data != nil {
 		w, doc, p := config.LoadWorker(f.Worker, data, opt)
@@ -69,6 +70,7 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 		if doc != nil && w != nil {
 			ps = append(ps, checkWorker(w, doc)...)
 		}
+		ps = ps.Sorted()
 	}
 	files, p := expand(f.Pipelines)
 	ps = append(ps, p...)
@@ -86,16 +88,31 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 		names[pp.Config.Name] = file
 		plan.Pipelines = append(plan.Pipelines, pp)
 	}
+	for i := range ps {
+		if ps[i].Code == codeExpression {
+			ps[i].Text = plainSyntax(ps[i].Text)
+		}
+	}
 	return plan, ps
 }
 
-func read(file string, opt config.Options) ([]byte, config.Problems) {
+// plainSyntax takes the parser's list of everything that it would have understood away.
+func plainSyntax(text string) string {
+	text, _, _ = strings.Cut(text, " expecting {")
+	return strings.NewReplacer("Syntax error: mismatched input '<EOF>'", "it ends too early",
+		"Syntax error: mismatched input ", "it cannot go on with ", "Syntax error: ", "").Replace(text)
+}
+
+func read(file, suggestion string, opt config.Options) ([]byte, config.Problems) {
 	data, err := opt.ReadFile(file)
-	if err != nil {
-		return nil, config.Problems{{File: file, Code: config.CodeRead, Text: "the file cannot be read: " + err.Error(),
-			Suggestion: "check the path, or name the file: --config FILE"}}
+	if err == nil {
+		return data, nil
 	}
-	return data, nil
+	text := "the file cannot be read: " + err.Error()
+	if errors.Is(err, fs.ErrNotExist) {
+		text = "there is no such file"
+	}
+	return nil, config.Problems{{File: file, Code: config.CodeRead, Text: text, Suggestion: suggestion}}
 }
 
 // expand replaces folders by their YAML files, sorted.
@@ -124,7 +141,7 @@ func expand(paths []string) ([]string, config.Problems) {
 }
 
 func loadPipeline(file string, w *config.Worker, kinds []pipeline.Kind, opt config.Options) (*PipelinePlan, config.Problems) {
-	data, ps := read(file, opt)
+	data, ps := read(file, "check the path", opt)
 	if data == nil {
 		return nil, ps
 	}
@@ -147,6 +164,9 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 	var lastName string
 	var redacts []redact.Config
 	for _, s := range pp.Config.Stages {
+		if s.Kind == "" {
+			continue // it was told that the stage has no kind
+		}
 		i := slices.IndexFunc(kinds, func(k pipeline.Kind) bool { return k.Name == s.Kind })
 		if i < 0 {
 			var names []string
@@ -163,7 +183,8 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 		}
 		k := kinds[i]
 		sp := StagePlan{Kind: k, Name: s.Name, Settings: k.Settings(), Node: s.Settings}
-		ps = append(ps, s.Settings.Decode(sp.Settings)...)
+		wrong := s.Settings.Decode(sp.Settings)
+		ps = append(ps, wrong...)
 		if k.Phase < last {
 			ps = append(ps, s.Place.Problem(s.Kind, config.CodeUnsafe, s.Kind+" stands after "+lastName,
 				"order stages by phase: decode, classify, redact, enrich, route"))
@@ -193,7 +214,10 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 		case *redact.Config:
 			redacts = append(redacts, *set)
 			for _, p := range set.Check(redact.Options{HashKey: make([]byte, 32)}) {
-				ps = append(ps, s.Settings.Problem(p.Path, string(p.Code), p.Text, p.Suggestion))
+				found := s.Settings.Problem(p.Path, string(p.Code), p.Text, p.Suggestion)
+				if !slices.ContainsFunc(wrong, func(w config.Problem) bool { return w.Path == found.Path }) {
+					ps = append(ps, found)
+				}
 			}
 		}
 		pp.Stages = append(pp.Stages, sp)

@@ -56,8 +56,11 @@ func (pp *PipelinePlan) Questions(w *config.Worker) []Question {
 	out = append(out, q(4, "What is retained, and how long?",
 		fmt.Sprintf("redacted letters for %s on the topic, items for %s in the ledger", c.Quarantine.Retention, w.Custody.Retention.Default), ""))
 
-	out = append(out, q(5, "How is a systemic failure represented?", "one group per cause (fingerprint); each record has its letter",
-		"this version has no breaker: a bad release writes a letter for every record"))
+	open = ""
+	if !c.Breaker.Off {
+		open = "this version has no breaker, so a bad release writes a letter for every record: accept it with breaker: {off: true}"
+	}
+	out = append(out, q(5, "How is a systemic failure represented?", "one group per cause (fingerprint); each record has its letter", open))
 
 	open = ""
 	var missing []string

@@ -118,7 +118,7 @@ func (a *app) exportCmd() *cobra.Command {
 			}
 			n, err := d.items.Export(c.Context(), d.who, sel, custody.ExportOptions{CSV: format == "csv", Payloads: payloads, Reason: reason}, w)
 			if err == nil && file != "" {
-				err = a.print(map[string]any{"items": n, "file": file}, func(t *table) { t.line("%d items written to %s", n, file) })
+				err = a.print(map[string]any{"items": n, "file": file}, func(t *table) { t.line("%s written to %s", many(n, "item"), file) })
 			}
 			return err
 		},

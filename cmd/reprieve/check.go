@@ -117,7 +117,7 @@ func (a *app) checkCmd() *cobra.Command {
 				}
 			})
 			if err == nil && strict && open > 0 {
-				return pipeline.Errorf(pipeline.CodeConfigOpen, a.file, "%d questions are open", open).With("answer them in the files, as told above")
+				return pipeline.Errorf(pipeline.CodeConfigOpen, a.file, "%s open", are(open, "question")).With("say in the files what is told above after OPEN")
 			}
 			return err
 		},
@@ -134,9 +134,9 @@ func (s silent) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
 func (a *app) schemaCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema [pipeline|worker|policy]", Short: "Print the JSON Schema of a file, for editors",
+		Use: "schema [pipeline | worker]", Short: "Print the JSON Schema of a file, for editors",
 		Example:   "  reprieve schema pipeline > pipeline.schema.json",
-		ValidArgs: []string{"pipeline", "worker", "policy"},
+		ValidArgs: []string{"pipeline", "worker"}, Args: atMostOne("the name of one schema"),
 		RunE: func(c *cobra.Command, args []string) error {
 			what := "pipeline"
 			if len(args) > 0 {
@@ -149,6 +149,9 @@ func (a *app) schemaCmd() *cobra.Command {
 			b, err := config.Schema(root, kinds)
 			if err != nil {
 				return err
+			}
+			if a.format == "yaml" {
+				return writeYAML(a.out, b)
 			}
 			_, err = fmt.Fprintln(a.out, string(b))
 			return err
@@ -167,5 +170,5 @@ func schemaRoot(what string) (any, map[string]any, error) {
 	case "worker":
 		return config.Worker{}, nil, nil
 	}
-	return nil, nil, pipeline.Errorf(pipeline.CodeUsage, what, "there is no schema of that name").With("write pipeline or worker")
+	return nil, nil, pipeline.Errorf(pipeline.CodeUsage, "schema "+what, "there is no schema of that name").With("write pipeline or worker")
 }

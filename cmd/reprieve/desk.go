@@ -180,7 +180,7 @@ func (a *app) target(ctx context.Context, d *desk, t *targeting, args []string) 
 		return custody.Target{}, err
 	}
 	if !t.yes {
-		return custody.Target{}, pipeline.Errorf(pipeline.CodeSnapshotRequired, s.ID, "%d items match %q now; nothing was changed", s.Count, s.Selection).
+		return custody.Target{}, pipeline.Errorf(pipeline.CodeSnapshotRequired, s.ID, "%s match %q now; nothing was changed", many(s.Count, "item"), s.Selection).
 			With("look at them, then go on with exactly these: --snapshot " + s.ID + " --count " + num(s.Count) + " --digest " + string(s.Digest) + " (or --yes to freeze and go on at once)")
 	}
 	return custody.Of(s), nil
@@ -219,7 +219,7 @@ func (a *app) report(r custody.Report, what string) error {
 		out.Items = append(out.Items, skippedItem{s.Item, s.Code, pipeline.Lookup(s.Code).Text})
 	}
 	return a.print(out, func(t *table) {
-		t.line("%d of %d items %s", out.Changed, out.Selected, what)
+		t.line("%d of %s %s", out.Changed, many(out.Selected, "item"), what)
 		if out.Skipped > 0 {
 			t.line("%d skipped:", out.Skipped)
 			for i, s := range out.Items {

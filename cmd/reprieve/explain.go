@@ -33,6 +33,7 @@ func (a *app) explainCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain [CODE]", Short: "Say what a code means and what to do about it",
 		Example: "  reprieve explain ERR_DECODE_TRUNCATED\n  reprieve explain          # all codes",
+		Args:    atMostOne("one code"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var all []explained

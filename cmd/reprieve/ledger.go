@@ -54,7 +54,7 @@ func (a *app) verifyCmd() *cobra.Command {
 					t.row(f.Place, f.Text)
 				}
 				if out.OK {
-					t.line("the ledger verifies: %d history rows, %d items, %d signed heads", out.History, out.Items, out.Heads)
+					t.line("the ledger verifies: %s, %s, %s", many(out.History, "history row"), many(out.Items, "item"), many(out.Heads, "signed head"))
 				}
 			}); err != nil {
 				return err

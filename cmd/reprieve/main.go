@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,6 +75,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 
 	root := a.root()
 	root.SetArgs(args)
+	a.guess(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return pipeline.ExitOK
@@ -85,6 +88,19 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	default:
 	}
 	return a.fail(err)
+}
+
+// guess takes the output format from the words as they stand, for errors that come before flags are read.
+func (a *app) guess(args []string) {
+	for i, s := range args {
+		value, joined := strings.CutPrefix(s, "--output=")
+		if !joined && i+1 < len(args) && (s == "-o" || s == "--output") {
+			value, joined = args[i+1], true
+		}
+		if joined && (value == "json" || value == "yaml") {
+			a.format = value
+		}
+	}
 }
 
 func (a *app) root() *cobra.Command {
@@ -103,29 +119,70 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVarP(&a.format, "output", "o", "table", "output format: table, json or yaml")
 	f.StringVarP(&a.file, "config", "c", a.envOr("REPRIEVE_CONFIG", "reprieve.yaml"), "the worker file (REPRIEVE_CONFIG)")
-	f.StringVar(&a.logLevel, "log-level", a.envOr("REPRIEVE_LOG_LEVEL", "info"), "debug, info, warn or error (REPRIEVE_LOG_LEVEL)")
+	f.StringVar(&a.logLevel, "log-level", a.envOr("REPRIEVE_LOG_LEVEL", ""), "debug, info, warn or error; info for run, else error (REPRIEVE_LOG_LEVEL)")
 	f.StringVar(&a.logFormat, "log-format", a.envOr("REPRIEVE_LOG_FORMAT", "text"), "text or json (REPRIEVE_LOG_FORMAT)")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		switch a.format {
-		case "table", "json", "yaml":
-			return nil
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if a.logLevel == "" && (c.Name() == "run" || c.Name() == "embedded") && c.Parent() == root {
+			a.logLevel = "info"
+		} else if a.logLevel == "" {
+			a.logLevel = "error" // what matters is told as the verb's result or error
 		}
-		return pipeline.Errorf(pipeline.CodeUsage, "-o "+a.format, "the output format is table, json or yaml")
+		for _, f := range []struct {
+			flag, value string
+			allowed     []string
+		}{
+			{"-o", a.format, []string{"table", "json", "yaml"}},
+			{"--log-level", a.logLevel, []string{"debug", "info", "warn", "error"}},
+			{"--log-format", a.logFormat, []string{"text", "json"}},
+		} {
+			if !slices.Contains(f.allowed, f.value) {
+				if f.flag == "-o" {
+					a.format = "table"
+				}
+				return pipeline.Errorf(pipeline.CodeUsage, f.flag+" "+f.value, "there is no such choice").With("write one of " + strings.Join(f.allowed, ", "))
+			}
+		}
+		return nil
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "%w", err)
+		text, _, _ := strings.Cut(err.Error(), ": strconv.")
+		return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "%s", text).With("see " + c.CommandPath() + " --help")
 	})
 	root.AddGroup(
 		&cobra.Group{ID: "pipelines", Title: "Pipelines:"},
 		&cobra.Group{ID: "custody", Title: "What could not be processed:"},
 		&cobra.Group{ID: "other", Title: "Other:"},
 	)
-	for _, c := range a.commands() {
-		root.AddCommand(c)
-	}
+	root.Args = cobra.ArbitraryArgs
+	root.AddCommand(a.commands()...)
+	strict(root)
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	return root
+}
+
+// strict makes c and what is below it refuse words that they would ignore: an unknown verb of a parent, an argument of a verb
+// whose usage names none.
+func strict(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		strict(sub)
+	}
+	switch {
+	case c.HasSubCommands() && !c.Runnable():
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			e := pipeline.Errorf(pipeline.CodeUsage, c.CommandPath()+" "+args[0], "there is no such verb")
+			c.SuggestionsMinimumDistance = 2
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				return e.With("did you mean " + strings.Join(near, " or ") + "? See " + c.CommandPath() + " --help")
+			}
+			return e.With("see " + c.CommandPath() + " --help")
+		}
+	case c.Args == nil && !strings.Contains(c.Use, " "):
+		c.Args = exactly(0, "no argument")
+	}
 }
 
 // group puts commands under a heading of the help page.
@@ -166,7 +223,29 @@ func (a *app) log() *slog.Logger {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "give %s", what).With("usage: " + c.UseLine())
+			if n == 0 {
+				return usage(c, "it takes no argument")
+			}
+			return usage(c, "give "+what)
+		}
+		return nil
+	}
+}
+
+// usage is the refusal of a command line, with how it is written.
+func usage(c *cobra.Command, text string) error {
+	path := c.CommandPath()
+	if p := c.Parent(); p != nil {
+		path = p.CommandPath() + " " + c.Use
+	}
+	return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "%s", text).With("write " + path)
+}
+
+// atMostOne allows one argument, or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage(c, "give "+what+", or nothing")
 		}
 		return nil
 	}

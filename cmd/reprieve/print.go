@@ -123,22 +123,21 @@ func (a *app) fail(err error) int {
 		a.printProblems(problems)
 		return pipeline.ExitInput
 	}
-	f := failure{Code: pipeline.CodeInternal, Text: err.Error(), Remedy: pipeline.Lookup(pipeline.CodeInternal).Remedy}
-	exit := pipeline.ExitRuntime
+	f := failure{Code: pipeline.CodeInternal, Text: err.Error()}
+	if code := pipeline.CodeOf(err); code != "" {
+		f.Code = code
+	}
+	f.Remedy = pipeline.Lookup(f.Code).Remedy
+	exit := pipeline.Lookup(f.Code).Exit
 	if e, ok := errors.AsType[*pipeline.Error](err); ok {
 		f = failure{e.Code, e.Place, e.Text, e.Fix()}
 		exit = pipeline.Lookup(e.Code).Exit
-	} else if strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag") {
-		text, hint, _ := strings.Cut(err.Error(), "\n")
-		f.Code, f.Text, f.Remedy, exit = pipeline.CodeUsage, text, "see reprieve --help", pipeline.ExitInput
-		if near := strings.Fields(hint); len(near) > 0 {
-			f.Remedy = "did you mean " + near[len(near)-1] + "? See reprieve --help"
-		}
+	} else if rest, ok := strings.CutPrefix(f.Text, string(f.Code)+" "); ok {
+		f.Place, f.Text, _ = strings.Cut(rest, ": ") // of config and seal, which spell their errors alike
 	}
-	if a.format == "json" {
-		enc := json.NewEncoder(a.err)
-		enc.SetEscapeHTML(false)
-		_ = enc.Encode(map[string]failure{"error": f})
+	f.Text = plain(f.Text)
+	if a.format != "table" {
+		a.printFailure(map[string]failure{"error": f})
 		return exit
 	}
 	fmt.Fprintf(a.err, "%s", f.Code)
@@ -154,20 +153,56 @@ func (a *app) fail(err error) int {
 
 // printProblems prints every problem of a configuration file.
 func (a *app) printProblems(ps config.Problems) {
-	if a.format == "json" {
-		enc := json.NewEncoder(a.err)
-		enc.SetEscapeHTML(false)
-		_ = enc.Encode(map[string]any{"problems": ps})
+	if a.format != "table" {
+		a.printFailure(map[string]any{"problems": ps})
 		return
 	}
 	for _, p := range ps {
 		fmt.Fprintln(a.err, harmlessLines(p.String()))
 	}
-	noun := "problems"
-	if len(ps) == 1 {
-		noun = "problem"
+	fmt.Fprintln(a.err, many(len(ps), "problem"))
+}
+
+// printFailure writes what went wrong for programs, to standard error.
+func (a *app) printFailure(v any) {
+	b, err := json.Marshal(v)
+	if err == nil && a.format == "yaml" {
+		err = writeYAML(a.err, b)
+	} else if err == nil {
+		enc := json.NewEncoder(a.err)
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(v)
 	}
-	fmt.Fprintf(a.err, "%d %s\n", len(ps), noun)
+	if err != nil {
+		fmt.Fprintln(a.err, harmless(err.Error())) // nothing else can be done
+	}
+}
+
+// plain says in one line of plain words what a client library said: no line breaks, none of its own terms.
+func plain(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.NewReplacer(
+		"Local: Broker transport failure", "no broker answers",
+		"Local: All broker connections are down", "no broker answers",
+		"Local: Host resolution failure", "the host name is not known",
+		"Local: Timed out", "no answer in time",
+	).Replace(text)
+}
+
+// many is a count with its noun.
+func many[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// are is a count with its noun and verb.
+func are(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return many(n, noun) + " are"
 }
 
 func harmlessLines(s string) string {

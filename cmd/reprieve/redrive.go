@@ -164,7 +164,7 @@ func (a *app) dryRunCmd() *cobra.Command {
 		}
 		return a.print(r, func(t *table) {
 			t.pair("manifest", r.Manifest)
-			t.pair("would send", fmt.Sprintf("%d of %d items (%d as repaired), %d bytes", r.WouldSend, r.Items, r.Repaired, r.Bytes))
+			t.pair("would send", fmt.Sprintf("%d of %s (%d as repaired), %s", r.WouldSend, many(r.Items, "item"), r.Repaired, many(r.Bytes, "byte")))
 			t.pair("to", r.Destination)
 			for _, p := range slices.Sorted(maps.Keys(r.Partitions)) {
 				t.pair("  partition "+p, r.Partitions[p])
@@ -220,11 +220,11 @@ func (a *app) approveCmd() *cobra.Command {
 		if err := rd.Service.Approve(ctx, d.who, ap); err != nil {
 			return err
 		}
-		if strings.HasPrefix(d.ledgerURL(), "sqlite:") {
-			a.log().Info("over a SQLite file on this machine, dual control only demonstrates: whoever can write the file can change it")
-		}
 		return a.print(ap, func(t *table) {
 			t.line("approved by %s until %s, at most %s", ap.Subject, ap.Expires, ap.Rate)
+			if strings.HasPrefix(d.ledgerURL(), "sqlite:") {
+				t.line("note: the ledger is a file on this machine, so this only demonstrates dual control: whoever can write the file can change it")
+			}
 			t.line("next: reprieve redrive run %s", string(digest)[7:19])
 		})
 	})
@@ -313,7 +313,7 @@ func (a *app) printStatus(ctx context.Context, d *desk, rd *worker.Desk, digest 
 
 func countsLine(st *redrive.Status) string {
 	c := st.Counts
-	text := fmt.Sprintf("%d items: %d waiting, %d sent, %d forwarded, %d reconciled", c.Total(), c.Planned, c.Sent, c.Forwarded, c.Reconciled)
+	text := fmt.Sprintf("%s: %d waiting, %d sent, %d forwarded, %d reconciled", many(c.Total(), "item"), c.Planned, c.Sent, c.Forwarded, c.Reconciled)
 	for _, more := range []struct {
 		n    int64
 		what string
@@ -478,7 +478,7 @@ func (a *app) resumeCmd() *cobra.Command {
 					return err
 				}
 				if a.format == "table" {
-					writeLine(a.out, "%d items in doubt are decided", len(doubts))
+					writeLine(a.out, "%s decided that were in doubt", are(len(doubts), "item"))
 				}
 			}
 			if !goOn {

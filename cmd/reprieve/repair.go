@@ -58,7 +58,7 @@ func (a *app) repairCmd() *cobra.Command {
 		Long: "Repair runs a transform over the original bytes of items and keeps what it made with its lineage: name, version, digests of\n" +
 			"code and configuration, bytes before and after. Nothing is sent. A second repair starts from the original bytes again.\n" +
 			"reprieve transform list shows the transforms.",
-		Example: `  reprieve quarantine repair 'fingerprint=f1... state=TRIAGED' --transform set@1.0.0 --set '{"fields": {"/currency": "EUR"}}' --yes`,
+		Example: `  reprieve quarantine repair 'fingerprint=f1... state=TRIAGED' --transform set@1.0.0 --set '{"values": {"/currency": "EUR"}}' --yes`,
 		RunE: func(c *cobra.Command, args []string) error {
 			d, rd, err := a.openRedrive(c.Context(), o, false)
 			if err != nil {
@@ -96,7 +96,7 @@ func (a *app) repairCmd() *cobra.Command {
 
 func (a *app) printRepaired(r *redrive.Repaired, ref string) error {
 	return a.print(r, func(t *table) {
-		t.line("%d of %d items repaired by %s", r.Changed, r.Selected, ref)
+		t.line("%d of %s repaired by %s", r.Changed, many(r.Selected, "item"), ref)
 		if r.Failed > 0 {
 			t.line("%d could not be repaired and stay as they are:", r.Failed)
 		}

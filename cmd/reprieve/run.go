@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -53,7 +52,7 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 		case worker.RolePipelines, worker.RoleCustodian:
 			o.Roles = append(o.Roles, worker.Role(r))
 		default:
-			return pipeline.Errorf(pipeline.CodeUsage, "--roles "+r, "there is no such role").With(fmt.Sprintf("roles: %v", worker.Roles()))
+			return pipeline.Errorf(pipeline.CodeUsage, "--roles "+r, "there is no such role").With("write pipelines, custodian, or both with a comma")
 		}
 	}
 	w, err := worker.New(o)

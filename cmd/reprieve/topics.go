@@ -46,7 +46,7 @@ func (a *app) topicsCmd() *cobra.Command {
 					t.row(x.Cluster, x.Topic, x.What, x.Partitions, state)
 				}
 				if missing > 0 {
-					t.line("\n%d are missing; reprieve topics apply creates them", missing)
+					t.line("\n%s missing; reprieve topics apply creates what is missing", are(missing, "topic"))
 				}
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strconv"
 	"time"
 
@@ -72,6 +73,11 @@ func (a *app) tryCmd() *cobra.Command {
 }
 
 func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt uint8, clock pipeline.Clock) error {
+	if schemas != "" {
+		if info, err := os.Stat(schemas); err != nil || !info.IsDir() {
+			return pipeline.Errorf(pipeline.CodeUsage, "--schemas "+schemas, "there is no such folder").With("name a folder with files like 7.avsc, 7.json or 7.proto")
+		}
+	}
 	pp := plan.Pipelines[0]
 	keys, err := worker.NewKeys(plan.Config.Keys)
 	if err != nil {
@@ -116,7 +122,14 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 				b.Lane = pipeline.Retry
 				b.Recs[0].Trail = &pipeline.Trail{Attempt: attempt, Original: at, At: at, OriginalMS: r.TimeMS, TimeType: r.TimeType}
 			}
-			if err := trial.Try(c.Context(), b, func(t engine.Tried) error { return a.printTried(pp, tp, t) }); err != nil {
+			print := func(t engine.Tried) error {
+				if t.Failure != nil && t.Failure.Code == pipeline.CodeRegistryUnavailable && schemas == "" {
+					return pipeline.Errorf(pipeline.CodeEnvironmentTool, "registries", "%s", t.Failure.Reason()).
+						With("start the registry that the worker file names, or let a folder stand for it: --schemas DIR")
+				}
+				return a.printTried(pp, tp, t)
+			}
+			if err := trial.Try(c.Context(), b, print); err != nil {
 				return err
 			}
 		}
@@ -156,6 +169,18 @@ func (a *app) printTried(pp *worker.PipelinePlan, tp pipeline.TP, t engine.Tried
 		return a.printTriedForPeople(&out, t)
 	}
 	var buf bytes.Buffer
+	if a.format == "yaml" {
+		buf.WriteString("---\n")
+		b, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		if err := writeYAML(&buf, b); err != nil {
+			return err
+		}
+		_, err = a.out.Write(buf.Bytes())
+		return err
+	}
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(out); err != nil {
@@ -163,6 +188,14 @@ func (a *app) printTried(pp *worker.PipelinePlan, tp pipeline.TP, t engine.Tried
 	}
 	_, err := a.out.Write(buf.Bytes())
 	return err
+}
+
+// size is how long a value is; null is not empty.
+func size(b []byte) string {
+	if b == nil {
+		return "null"
+	}
+	return many(len(b), "byte")
 }
 
 func (a *app) printTriedForPeople(out *tried, t engine.Tried) error {
@@ -176,7 +209,7 @@ func (a *app) printTriedForPeople(out *tried, t engine.Tried) error {
 	}
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		fmt.Fprintf(a.out, "  -> %s  key=%s  %d bytes, %d headers\n", harmless(m.Topic), harmless(string(m.Key)), len(m.Value), len(m.Headers))
+		fmt.Fprintf(a.out, "  -> %s  key=%s  %s, %s\n", harmless(m.Topic), harmless(string(m.Key)), size(m.Value), many(len(m.Headers), "header"))
 		for _, h := range m.Headers {
 			v := "null"
 			if h.Value != nil {
