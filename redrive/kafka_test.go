@@ -2,6 +2,7 @@ package redrive_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestOverKafka(t *testing.T) {
 }
 
 func overKafka(t *testing.T, transactional bool) {
-	const items = 300
+	const items, rate = 300, 100
 	ctx, cancel := context.WithCancel(t.Context())
 	broker, err := embedded.StartBroker(embedded.BrokerConfig{Dir: t.TempDir()})
 	if err != nil {
@@ -125,7 +126,7 @@ func overKafka(t *testing.T, transactional bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := svc.Plan(ctx, custodytest.Operator, redrive.PlanRequest{Pipeline: "billing", Snapshot: snap.ID, Count: snap.Count, Digest: string(snap.Digest), Ticket: "OPS-1", Rate: 1000})
+	p, err := svc.Plan(ctx, custodytest.Operator, redrive.PlanRequest{Pipeline: "billing", Snapshot: snap.ID, Count: snap.Count, Digest: string(snap.Digest), Ticket: "OPS-1", Rate: rate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func overKafka(t *testing.T, transactional bool) {
 		t.Fatal(err)
 	}
 	who := custody.Actor{Subject: "anton", Roles: []string{"approver"}, Tenants: []string{custody.AllTenants}, Via: "cli"}
-	if err := svc.Approve(ctx, who, redrive.Sign(anton, p.Digest, "approver", 1000, time.Now().Add(time.Hour))); err != nil {
+	if err := svc.Approve(ctx, who, redrive.Sign(anton, p.Digest, "approver", rate, time.Now().Add(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
 	st, err := svc.Run(ctx, custodytest.Operator, p.Digest)
@@ -145,6 +146,7 @@ func overKafka(t *testing.T, transactional bool) {
 	}
 	// Each item stands on the retry topic once, where Java producers put its key.
 	seen := map[pipeline.ID]int{}
+	var times []int64
 	info, err := log.Info(ctx, retry)
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +164,7 @@ func overKafka(t *testing.T, transactional bool) {
 					continue
 				}
 				seen[tr.Item]++
+				times = append(times, b.Recs[i].TimeMS)
 				if want := redrive.Partition(b.Recs[i].Key, 3, 0); want != part {
 					t.Errorf("%s stands on partition %d, not %d", b.Recs[i].Key, part, want)
 				}
@@ -169,6 +172,15 @@ func overKafka(t *testing.T, transactional bool) {
 			return nil
 		}); err != nil {
 			t.Fatal(err)
+		}
+	}
+	slices.Sort(times)
+	for from, i := 0, 0; i < len(times); i++ { // INV-PACE, in real time
+		for times[i]-times[from] >= 1000 {
+			from++
+		}
+		if i-from+1 > rate {
+			t.Fatalf("%d records in one second", i-from+1)
 		}
 	}
 	for _, id := range ids {

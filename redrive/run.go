@@ -33,6 +33,7 @@ type executor struct {
 	stop   Stop
 	state  State
 
+	lead    time.Duration // how long the ledger takes to answer: slots are taken so far ahead
 	slow    time.Duration // longest acknowledgement seen
 	watched time.Time     // when duplicates were last counted
 	from    map[pipeline.TP]int64

@@ -10,8 +10,8 @@ import (
 	"reprieve.dev/pipeline/deadletter"
 )
 
-// late is how far behind its slot a window may leave. Later it takes a new slot: two windows that bunch up would exceed the
-// rate in some half-open second (INV-PACE).
+// late is how far behind its slot a window may leave, half of what the spacing has to spare in a second. Later it takes a new
+// slot: two windows that bunch up would exceed the rate in some half-open second (INV-PACE).
 const late = 10 * time.Millisecond
 
 // flight is one window on its way.
@@ -76,16 +76,8 @@ func (e *executor) intend(ctx context.Context, lines []Line, f *flight) error {
 		ids[i] = lines[i].Item
 	}
 	return e.s.db.Write(ctx, func(tx *ledger.Tx) error {
-		if _, err := e.guard(tx); err != nil {
+		if err := e.allowed(tx); err != nil {
 			return err
-		}
-		if _, err := e.s.approved(tx, e.m, e.digest); err != nil {
-			return err
-		}
-		if e.rate > e.s.bound {
-			if err := e.paced(tx); err != nil {
-				return err
-			}
 		}
 		if err := e.budget(tx, len(ids)); err != nil {
 			return err
@@ -106,7 +98,7 @@ func (e *executor) intend(ctx context.Context, lines []Line, f *flight) error {
 			f.slot = e.s.clock()
 			return e.s.items.CloseIntent(tx, f.intent.ID, "sent")
 		}
-		f.slot, err = take(tx, e.s.clock(), len(f.items), e.rows...)
+		f.slot, err = take(tx, e.s.clock().Add(e.lead), len(f.items), e.rows...)
 		return err
 	})
 }
@@ -210,54 +202,84 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// message is the record as it was, with its signed past: original key and headers, the key's partition as Java producers
-// choose it, and the present as its time, or the broker's retention would take it away.
+// message is the record as it was, with its signed past: original key and headers, and the key's partition as Java producers
+// choose it.
 func (e *executor) message(it *custody.Item, b custody.Bytes) (pipeline.Message, error) {
 	m := pipeline.Message{Topic: e.m.Destination, Partition: Partition(b.Key, int32(len(e.info.Partitions)), it.Original.Partition),
-		Key: b.Key, Value: b.Value, TimeMS: e.s.clock().UnixMilli(), From: -1}
+		Key: b.Key, Value: b.Value, From: -1}
 	m.Headers = deadletter.PassHeaders(make([]pipeline.Header, 0, len(b.Headers)+24), b.Headers, false)
 	tr := pipeline.Trail{Item: it.ID, Redrive: e.digest, Try: it.Try, Generation: it.Generation, Original: it.Original, OriginalMS: it.OriginalMS, TimeType: it.TimeType, Identity: it.Identity}
 	return m, deadletter.AppendTrail(&m, &tr, it.Identity, nil, 0, e.s.ring)
 }
 
-// A window asks the ledger once more before it leaves. A fast run, whose windows wait for milliseconds only, does so when one has
-// waited for longWait: until then what was read with its intent is recent enough for the bound of one second (INV-HALT).
+// A window asks the ledger once more before it leaves, so early that the answer is there when its slot comes. A fast run, whose
+// windows wait for milliseconds only, does so when one has waited for longWait: until then what was read with its intent is
+// recent enough for the bound of one second (INV-HALT).
 const (
 	longWait = 100 * time.Millisecond
 	fastRate = Rate(200)
+	mostLead = 500 * time.Millisecond // how early it asks at most
+	mostLate = 20                     // slots that one window may miss
 )
 
-// depart waits for the slot and looks once more whether it may go.
+// depart waits for the slot and looks once more whether it may go. A window that missed its slot takes another one, further
+// ahead each time: a slow ledger costs speed, never exactness.
 func (e *executor) depart(ctx context.Context, f *flight) error {
-	began := e.s.clock()
-	for {
+	asked := e.s.clock() // when the ledger last said yes
+	for missed := 0; ; missed++ {
+		if err := e.s.waitUntil(ctx, f.slot.Add(-e.lead)); err != nil {
+			return err
+		}
+		if now := e.s.clock(); missed == 0 && e.rate <= fastRate || now.Sub(asked) >= longWait {
+			if err := e.s.db.Write(ctx, func(tx *ledger.Tx) error { return e.allowed(tx) }); err != nil {
+				return err
+			}
+			asked = e.s.clock()
+			e.lead = min(max(e.lead, asked.Sub(now)), mostLead)
+		}
 		if err := e.s.waitUntil(ctx, f.slot); err != nil {
 			return err
 		}
 		if err := e.s.boardHalted(e.m.Pipeline); err != nil { // INV-HALT
 			return err
 		}
-		now := e.s.clock()
-		behind := now.Sub(f.slot) > late
-		if !behind && e.rate > fastRate && now.Sub(began) < longWait {
+		behind := e.s.clock().Sub(f.slot)
+		if behind <= late {
+			e.lead -= e.lead / 8
 			return nil
 		}
-		began = now
+		if missed == mostLate {
+			return &stopped{StateStopped, pipeline.Errorf(pipeline.CodeRedriveRate, string(e.digest), "the ledger is too slow to keep %s exactly", e.rate)}
+		}
+		e.lead = min(2*max(e.lead, behind), mostLead)
 		if err := e.s.db.Write(ctx, func(tx *ledger.Tx) (err error) {
-			if _, err = e.guard(tx); err != nil || !behind {
+			if err = e.allowed(tx); err != nil {
 				return err
 			}
 			if err = untake(tx, len(f.items), e.rows...); err == nil {
-				f.slot, err = take(tx, e.s.clock(), len(f.items), e.rows...)
+				f.slot, err = take(tx, e.s.clock().Add(e.lead), len(f.items), e.rows...)
 			}
 			return err
 		}); err != nil {
 			return err
 		}
-		if !behind && e.s.clock().Sub(f.slot) <= late {
-			return nil
-		}
+		asked = e.s.clock()
 	}
+}
+
+// allowed refuses to go on when the lease is lost, the run was stopped, redrives are halted, no approval is valid any more, or its
+// rate is not (INV-APPROVED, INV-HALT).
+func (e *executor) allowed(tx *ledger.Tx) error {
+	if _, err := e.guard(tx); err != nil {
+		return err
+	}
+	if _, err := e.s.approved(tx, e.m, e.digest); err != nil {
+		return err
+	}
+	if e.rate > e.s.bound {
+		return e.paced(tx)
+	}
+	return nil
 }
 
 // send hands the window over and waits for its completion, also when ctx ends meanwhile: what is in flight completes.
@@ -265,6 +287,9 @@ func (e *executor) send(ctx context.Context, f *flight) error {
 	done := context.WithoutCancel(ctx)
 	at := e.s.clock()
 	msgs, of := f.msgs, f.of
+	for i := range msgs { // the present as its time, or the broker's retention would take it away
+		msgs[i].TimeMS = at.UnixMilli()
+	}
 	for {
 		if e.tx != nil {
 			if err := e.tx.Begin(); err != nil {
