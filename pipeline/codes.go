@@ -75,6 +75,8 @@ const (
 	CodeHTTPAmbiguous    Code = "ERR_HTTP_AMBIGUOUS"
 	CodeHTTPRejected     Code = "ERR_HTTP_REJECTED"
 	CodeHTTPDenied       Code = "ERR_HTTP_DENIED"
+	CodeHTTPAnswer       Code = "ERR_HTTP_ANSWER"
+	CodeHTTPRequest      Code = "ERR_HTTP_REQUEST"
 	CodeSendTimeout      Code = "ERR_SEND_TIMEOUT"
 	CodeSendTopicMissing Code = "ERR_SEND_TOPIC_MISSING"
 	CodeSendDenied       Code = "ERR_SEND_DENIED"
@@ -340,6 +342,12 @@ var codeTable = []CodeInfo{
 	{CodeHTTPDenied, Authorization, ActPause, []string{"target"}, ExitRuntime,
 		"the HTTP service refuses our credentials",
 		"Correct the credentials."},
+	{CodeHTTPAnswer, Transient, ActRetry, []string{"target", "what"}, ExitRuntime,
+		"the HTTP service answered with something that is no answer",
+		"Look at what stands between: a proxy's page, a redirect to a login, an answer that is too large."},
+	{CodeHTTPRequest, Payload, ActQuarantine, []string{"target", "what"}, ExitRuntime,
+		"the HTTP request cannot be made from the record",
+		"Correct the record's field or the URL template."},
 	{CodeSendTimeout, Transient, ActRetry, nil, ExitRuntime,
 		"the destination did not acknowledge in time",
 		"Look at the destination's brokers."},
