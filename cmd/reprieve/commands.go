@@ -11,6 +11,6 @@ func (a *app) commands() []*cobra.Command {
 	return slices.Concat(
 		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.schemaCmd(), a.topicsCmd()),
 		group("custody", a.quarantineCmd(), a.redriveCmd(), a.transformCmd(), a.ledgerCmd()),
-		group("other", a.demoCmd(), a.embeddedCmd(), a.explainCmd(), a.versionCmd()),
+		group("other", a.demoCmd(), a.embeddedCmd(), a.docsCmd(), a.explainCmd(), a.versionCmd()),
 	)
 }

@@ -41,11 +41,15 @@ func writeYAML(w io.Writer, b []byte) error {
 	if err := yaml.Unmarshal(b, &n); err != nil {
 		return err
 	}
+	older := map[string]bool{"yes": true, "no": true, "on": true, "off": true, "y": true, "n": true} // truth values in YAML 1.1
 	var block func(n *yaml.Node)
 	block = func(n *yaml.Node) {
 		n.Style &^= yaml.FlowStyle
 		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 			n.Style = 0 // the encoder quotes where it must
+			if older[strings.ToLower(n.Value)] {
+				n.Style = yaml.DoubleQuotedStyle
+			}
 		}
 		for _, c := range n.Content {
 			block(c)
