@@ -42,7 +42,10 @@ func (b *bench) commit() {
 // An item that was sent and settled, and of which nothing was ever heard, trips the halt; but only when the custodian has read
 // everything that could have spoken of it.
 func TestSilentItemTripsTheHalt(t *testing.T) {
-	b := newBench(t, sqliteStore(t), func(o *Options) { o.Settle = 10 * time.Second })
+	b := newBench(t, sqliteStore(t), func(o *Options) {
+		o.Settle = 10 * time.Second
+		o.ClusterID = func(_ context.Context, name string) (string, error) { return "id-of-" + name, nil }
+	})
 	ids := b.ready(30)
 	p := b.plan()
 	b.approve(p)
@@ -65,7 +68,7 @@ func TestSilentItemTripsTheHalt(t *testing.T) {
 		t.Fatalf("before the custodian has passed: %v %+v", err, st)
 	}
 	if err := b.DB.Write(b.Ctx, func(tx *ledger.Tx) error {
-		_, err := tx.Exec("INSERT INTO intake_offsets (cluster, topic, partition, next, epoch) VALUES ('cluster-1', 'reprieve.outcomes', 0, 1, 1)")
+		_, err := tx.Exec("INSERT INTO intake_offsets (cluster, topic, partition, next, epoch) VALUES ('id-of-cluster-1', 'reprieve.outcomes', 0, 1, 1)")
 		return err
 	}); err != nil {
 		t.Fatal(err)

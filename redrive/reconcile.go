@@ -176,7 +176,11 @@ func (j *judge) passed(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if ok, err := j.s.items.Passed(ctx, cluster, log, ends); err != nil || !ok {
+		id, err := j.s.clusterID(ctx, cluster)
+		if err != nil {
+			return false, err
+		}
+		if ok, err := j.s.items.Passed(ctx, id, log, ends); err != nil || !ok {
 			return false, err
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"reprieve.dev/transforms"
 )
 
-// Topic is a topic on a cluster, by the id that the ledger knows it by.
+// Topic is a topic on a cluster.
 type Topic struct{ Cluster, Topic string }
 
 // Target is what redrive has to know of one pipeline; the worker makes it from the pipeline's file.
 type Target struct {
 	Pipeline    string
 	Group       string   // its consumer group
-	Cluster     string   // of source and retry topic: the id that the ledger knows it by
+	Cluster     string   // of source and retry topic: its name or its id, as Options.Source takes it
 	Sources     []string // its primary topics
 	Outputs     []string // topics and services that its route writes to: never a destination
 	Destination string   // its retry topic
@@ -58,15 +58,17 @@ type Sender func(ctx context.Context, t *Target, lease ledger.Lease) (sink pipel
 
 // Options are what a Service is made with.
 type Options struct {
-	Items     *custody.Items
-	Name      string                                           // of this executor: stable
-	Clock     pipeline.Clock                                   // required
-	Wait      func(ctx context.Context, d time.Duration) error // required: waits d or until ctx is done
-	Ring      *seal.Ring                                       // signs trails
-	Identity  *seal.IdentityKey                                // keyed digests
-	Targets   func(pipeline string) (*Target, bool)
-	Log       *slog.Logger
-	Source    func(cluster string) (pipeline.Log, bool) // random access to topics
+	Items    *custody.Items
+	Name     string                                           // of this executor: stable
+	Clock    pipeline.Clock                                   // required
+	Wait     func(ctx context.Context, d time.Duration) error // required: waits d or until ctx is done
+	Ring     *seal.Ring                                       // signs trails
+	Identity *seal.IdentityKey                                // keyed digests
+	Targets  func(pipeline string) (*Target, bool)
+	Log      *slog.Logger
+	Source   func(cluster string) (pipeline.Log, bool) // random access to topics
+	// ClusterID says by which id the ledger knows a cluster of Targets; nil: by the same text.
+	ClusterID func(ctx context.Context, cluster string) (string, error)
 	Send      Sender
 	Fenced    bool  // Send gives transactional sinks: a killed run is continued by itself
 	Board     Board // nil: only the ledger's own halt counts
@@ -91,6 +93,7 @@ type Service struct {
 	targets   func(string) (*Target, bool)
 	log       *slog.Logger
 	source    func(string) (pipeline.Log, bool)
+	clusterID func(context.Context, string) (string, error)
 	send      Sender
 	fenced    bool
 	board     Board
@@ -103,13 +106,16 @@ type Service struct {
 // New makes a service.
 func New(o Options) *Service {
 	s := &Service{items: o.Items, db: o.Items.Ledger(), name: o.Name, clock: o.Clock, wait: o.Wait, ring: o.Ring, id: o.Identity,
-		targets: o.Targets, log: o.Log, source: o.Source, send: o.Send, fenced: o.Fenced, board: o.Board, approvers: o.Approvers, bound: o.Bound,
+		targets: o.Targets, log: o.Log, source: o.Source, clusterID: o.ClusterID, send: o.Send, fenced: o.Fenced, board: o.Board, approvers: o.Approvers, bound: o.Bound,
 		lease: o.Lease, settle: o.Settle}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.source == nil {
 		s.source = func(string) (pipeline.Log, bool) { return nil, false }
+	}
+	if s.clusterID == nil {
+		s.clusterID = func(_ context.Context, cluster string) (string, error) { return cluster, nil }
 	}
 	if s.bound <= 0 {
 		s.bound = 50
