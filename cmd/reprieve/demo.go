@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func (t *teller) typed(ctx context.Context, as string, into any, args ...string)
 			}
 		}
 		if as != "" {
-			shown = append(shown, "--credential", filepath.Join("keys", as+".pem"))
+			shown = append(shown, "--credential", near(credential))
 		}
 		fmt.Fprintf(t.a.out, "\n   $ reprieve %s\n", strings.Join(shown, " "))
 	}
@@ -119,6 +120,16 @@ func (t *teller) typed(ctx context.Context, as string, into any, args ...string)
 	}
 	t.indent(string(out))
 	return nil
+}
+
+// near is a path as it is typed from here.
+func near(path string) string {
+	if here, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(here, path); err == nil && !strings.HasPrefix(rel, "..") {
+			return rel
+		}
+	}
+	return path
 }
 
 func (t *teller) indent(text string) {
@@ -175,8 +186,8 @@ func (a *app) demo(ctx context.Context, dir string, once bool) error {
 	if once {
 		return nil
 	}
-	t.say("It stays open. In another terminal:\n\n   export REPRIEVE_CONFIG=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'\n   curl http://%s/readyz\n\nCtrl-C ends it.",
-		a.file, w.plan.Config.HTTP.Address)
+	t.say("It stays open. In another terminal:\n\n   export REPRIEVE_CONFIG=%s REPRIEVE_CREDENTIAL=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'\n   curl http://%s/readyz\n\nCtrl-C ends it.",
+		a.file, w.path("keys/operator.pem"), w.plan.Config.HTTP.Address)
 	<-ctx.Done()
 	return nil
 }
