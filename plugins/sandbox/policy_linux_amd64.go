@@ -1,0 +1,79 @@
+package sandbox
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_X86_64
+
+// Namespace flags of clone.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
+	unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
+
+// allowed are the calls that a server on one Unix socket needs. Which files openat may open is up to the root folder and Landlock.
+var allowed = []uint32{
+	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_CTL, unix.SYS_NANOSLEEP,
+	unix.SYS_CLOCK_GETTIME, unix.SYS_SCHED_YIELD, unix.SYS_MADVISE, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_RT_SIGRETURN,
+	unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGACTION, unix.SYS_SIGALTSTACK, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_CLOSE,
+	unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_OPENAT, unix.SYS_OPEN, unix.SYS_NEWFSTATAT, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_ACCESS,
+	unix.SYS_FACCESSAT, unix.SYS_READLINK, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_UNLINKAT, unix.SYS_UNLINK, unix.SYS_GETCWD,
+	unix.SYS_BRK, unix.SYS_MREMAP, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CREATE, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_PIPE,
+	unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIME, unix.SYS_GETRANDOM, unix.SYS_BIND, unix.SYS_LISTEN,
+	unix.SYS_ACCEPT4, unix.SYS_ACCEPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_SHUTDOWN,
+	unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_GETUID,
+	unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_SCHED_GETAFFINITY, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_ARCH_PRCTL, unix.SYS_FCNTL, unix.SYS_DUP,
+	unix.SYS_DUP2, unix.SYS_DUP3, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_UNAME, unix.SYS_MEMBARRIER, unix.SYS_GETRLIMIT, unix.SYS_GETRUSAGE,
+	unix.SYS_SYSINFO, unix.SYS_MINCORE, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE, unix.SYS_SETITIMER,
+}
+
+// attacks are calls that no honest plugin makes: they end the process.
+var attacks = []uint32{
+	unix.SYS_CONNECT, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_CLONE,
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+	unix.SYS_IO_URING_REGISTER, unix.SYS_BPF, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS,
+	unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_KEYCTL, unix.SYS_ADD_KEY,
+	unix.SYS_REQUEST_KEY, unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET, unix.SYS_SYMLINK,
+	unix.SYS_SYMLINKAT, unix.SYS_LINK, unix.SYS_LINKAT, unix.SYS_MKNOD, unix.SYS_MKNODAT, unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2,
+	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_MSGGET, unix.SYS_SEMGET,
+	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETGROUPS,
+	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+	unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT,
+	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_QUOTACTL, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_KCMP,
+}
+
+// policy is what a plugin of this process id may call. What has no rule fails with EPERM.
+func policy(pid int, errno bool) []rule {
+	bad := uint32(actKill)
+	if errno {
+		bad = actErrno(unix.EPERM)
+	}
+	var rs []rule
+	for _, nr := range allowed {
+		rs = append(rs, rule{nr, actAllow, nil})
+	}
+	when := func(cs ...condition) []condition { return cs }
+	rs = append(rs,
+		// Only private memory: shared memory is not counted by the memory limit.
+		rule{unix.SYS_MMAP, actAllow, when(condition{3, anySet, unix.MAP_PRIVATE}, condition{3, allClear, unix.MAP_SHARED})},
+		rule{unix.SYS_SOCKET, actAllow, when(condition{0, equal, unix.AF_UNIX}, condition{1, anySet, unix.SOCK_STREAM}, condition{1, allClear, 0xe})},
+		rule{unix.SYS_CLONE, actAllow, when(condition{0, anySet, unix.CLONE_THREAD}, condition{0, allClear, namespaces})},
+		rule{unix.SYS_KILL, actAllow, when(condition{0, equal, uint64(pid)})},
+		rule{unix.SYS_TGKILL, actAllow, when(condition{0, equal, uint64(pid)})},
+		rule{unix.SYS_PRLIMIT64, actAllow, when(condition{0, equal, 0})},
+		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_NAME})},
+		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_VMA})},
+		rule{unix.SYS_EXECVEAT, actAllow, when(condition{0, equal, fdArtifact}, condition{4, equal, unix.AT_EMPTY_PATH})},
+		rule{unix.SYS_CLONE3, actErrno(unix.ENOSYS), nil},
+		rule{unix.SYS_OPENAT2, actErrno(unix.ENOSYS), nil},
+		rule{unix.SYS_FACCESSAT2, actErrno(unix.ENOSYS), nil},
+	)
+	for _, nr := range attacks {
+		rs = append(rs, rule{nr, bad, nil})
+	}
+	return rs
+}
+
+// filter is the compiled policy; ok: this machine has one.
+func filter(pid int, errno bool) (_ []unix.SockFilter, ok bool) {
+	return compile(auditArch, policy(pid, errno), actErrno(unix.EPERM), actKill), true
+}
