@@ -88,8 +88,14 @@ func (p *Plan) Registry(name string, clock pipeline.Clock) (codec.Registry, erro
 }
 
 // resources gives stages what the worker file names. lookup opens registries.
-func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Registry, error)) func(kind, name string) (any, error) {
+// given, if it is not nil, is asked first: what stands for an HTTP service in a test.
+func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Registry, error), given func(kind, name string) (any, error)) func(kind, name string) (any, error) {
 	return func(kind, name string) (any, error) {
+		if given != nil {
+			if r, err := given(kind, name); r != nil || err != nil {
+				return r, err
+			}
+		}
 		switch kind {
 		case stage.ResourceRegistry:
 			return lookup(name)
@@ -97,6 +103,8 @@ func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Reg
 			return pp.Identity, nil
 		case stage.ResourceHashKey:
 			return keys.Hash, nil
+		case stage.ResourceFile:
+			return pp.readFile(name)
 		}
 		return nil, pipeline.Errorf(pipeline.CodeConfigReference, pp.File, "there is no resource %s %q", kind, name)
 	}
@@ -128,7 +136,7 @@ func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup fu
 		}
 		return errors.Join(errs...)
 	}
-	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, lookup)
+	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, lookup, env.Resource)
 	for _, s := range pp.Stages {
 		env.Name = s.Name
 		built, shut, err := s.Kind.Build(s.Settings, env)
@@ -144,6 +152,7 @@ func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup fu
 		}
 		o.Stages = append(o.Stages, es)
 	}
+	o.Unhealthy = servicesDown(o.Stages)
 	return o, closeAll, nil
 }
 
@@ -190,7 +199,7 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 		return nil, err
 	}
 	o.Observe = observe
-	o.Unhealthy = w.unhealthy(pp)
+	o.Unhealthy = w.unhealthy(pp, o.Unhealthy)
 	o.Limits = w.o.Limits
 	src, err := kafka.NewSource(kafka.SourceConfig{
 		Cluster: source, Group: c.Source.Group, Topics: c.Source.Topics, RetryTopics: map[string]bool{c.Retry.Topic: c.Retry.Topic != ""},
@@ -215,8 +224,8 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	return ps, nil
 }
 
-// unhealthy asks the registries of a pipeline whether they are known to be down.
-func (w *Worker) unhealthy(pp *PipelinePlan) func(*pipeline.Failure) bool {
+// unhealthy asks the registries and the services of a pipeline whether they are known to be down.
+func (w *Worker) unhealthy(pp *PipelinePlan, services func(*pipeline.Failure) bool) func(*pipeline.Failure) bool {
 	var health []func() bool
 	for _, name := range pp.registries() {
 		if r, err := w.registry(name); err == nil { // it was opened when the stages were built
@@ -227,7 +236,7 @@ func (w *Worker) unhealthy(pp *PipelinePlan) func(*pipeline.Failure) bool {
 	}
 	return func(f *pipeline.Failure) bool {
 		if f.Code != pipeline.CodeRegistryUnavailable {
-			return false
+			return services(f)
 		}
 		for _, healthy := range health {
 			if !healthy() {

@@ -128,7 +128,7 @@ func expand(paths []string) ([]string, config.Problems) {
 		var found []string
 		for _, pattern := range []string{"*.yaml", "*.yml"} {
 			m, _ := filepath.Glob(filepath.Join(p, pattern)) // the pattern is ours
-			found = append(found, m...)
+			found = append(found, slices.DeleteFunc(m, IsSuite)...)
 		}
 		if len(found) == 0 {
 			ps = append(ps, config.Problem{File: p, Code: config.CodeRead, Text: "the folder has no pipeline file",
@@ -211,6 +211,7 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 					ps = append(ps, expressionProblems(s.Settings, "headers."+name, err)...)
 				}
 			}
+			ps = append(ps, pp.lookups(set, s.Settings)...)
 		case *redact.Config:
 			redacts = append(redacts, *set)
 			for _, p := range set.Check(redact.Options{HashKey: make([]byte, 32)}) {

@@ -4,13 +4,24 @@ import (
 	"context"
 	"slices"
 
+	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/expr"
 )
 
 // EnrichSettings of an enrich stage.
 type EnrichSettings struct {
-	Headers map[string]string `yaml:"headers" required:"true" doc:"Header name to CEL expression over view, headers, key and topic. A null result adds no header."`
+	HTTP    *HTTPLookup       `yaml:"http" doc:"A question over HTTP for each record; its answer becomes headers."`
+	Table   *TableLookup      `yaml:"table" doc:"A row of a file for each record; it becomes headers."`
+	Headers map[string]string `yaml:"headers" doc:"Header name to CEL expression over view, headers, key and topic; it sees what http and table added. A null result adds no header."`
+}
+
+// Validate refuses a stage that adds nothing.
+func (s *EnrichSettings) Validate(n config.Node) config.Problems {
+	if s.HTTP == nil && s.Table == nil && len(s.Headers) == 0 && len(n.Keys()) == 0 {
+		return config.Problems{n.Problem("headers", config.CodeMissing, "the stage adds nothing", "write headers: {NAME: EXPRESSION}, or http or table")}
+	}
+	return nil
 }
 
 func enrichKind() pipeline.Kind {
@@ -24,7 +35,14 @@ func enrichKind() pipeline.Kind {
 
 type enrich struct {
 	name    string
+	http    *httpLookup    // nil: none
+	table   *tableLookup   // nil: none
 	headers []enrichHeader // by name, so that the output does not depend on the order of a map
+}
+
+// Unhealthy tells whether the service that f is about is known to be down, for Facts.
+func (e *enrich) Unhealthy(f *pipeline.Failure) bool {
+	return e.http != nil && f.Stage == e.name && !e.http.healthy()
 }
 
 type enrichHeader struct {
@@ -34,7 +52,8 @@ type enrichHeader struct {
 
 func buildEnrich(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close, error) {
 	e := &enrich{name: env.Name}
-	for name, src := range settings.(*EnrichSettings).Headers {
+	set := settings.(*EnrichSettings)
+	for name, src := range set.Headers {
 		v, err := expr.ValueOf(src)
 		if err != nil {
 			return nil, nil, pipeline.Errorf(pipeline.CodeConfigExpression, "headers/"+name, "%w", err)
@@ -47,11 +66,31 @@ func buildEnrich(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close
 		}
 		return 1
 	})
-	return e, nil, nil
+	var shut pipeline.Close
+	var err error
+	if set.Table != nil {
+		if e.table, err = buildTableLookup(set.Table, env); err != nil {
+			return nil, nil, err
+		}
+	}
+	if set.HTTP != nil {
+		if e.http, shut, err = buildHTTPLookup(set.HTTP, env); err != nil {
+			return nil, nil, err
+		}
+	}
+	return e, shut, nil
 }
 
-// Process adds the headers to each live record. An expression that fails fails the record with ERR_ENRICH_RULE.
-func (e *enrich) Process(_ context.Context, b *pipeline.Batch) error {
+// Process adds the headers to each live record: those of look-ups first, so that expressions see them. A look-up without an
+// answer is ERR_ENRICH_MISSING or its declared choice, a service that fails ERR_HTTP_*; an expression that fails is
+// ERR_ENRICH_RULE.
+func (e *enrich) Process(ctx context.Context, b *pipeline.Batch) error {
+	if e.table != nil {
+		e.table.process(b)
+	}
+	if e.http != nil {
+		e.http.process(ctx, b)
+	}
 	for i := range b.Recs {
 		if !b.Live(i) {
 			continue

@@ -14,6 +14,8 @@ const (
 	ResourceRegistry = "registry" // codec.Registry, by the name in the worker file
 	ResourceIdentity = "identity" // *Identity of the pipeline
 	ResourceHashKey  = "hash"     // []byte, the key of hashing and tokenising
+	ResourceFile     = "file"     // []byte of a file, by its path from the folder of the pipeline file
+	ResourceHTTP     = "http"     // call.Doer that stands for the service of a stage, by the stage's name; ERR_CONFIG_REFERENCE: the service itself
 )
 
 // resource asks for a named thing of the right type.
