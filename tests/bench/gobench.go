@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"reprieve.dev/tests/services"
 )
 
 // goBench is a line that comes from benchmarks of a package: the median of their runs.
@@ -20,6 +22,7 @@ type goBench struct {
 	less       bool   // less is better: the ratio is baseline by value
 	least      float64
 	most       float64
+	postgres   bool
 }
 
 // goEntries are the benchmarks of packages. Budgets are those of the design; where it has none, the ratio must only not be a
@@ -37,12 +40,18 @@ func goEntries() []entry {
 			bench: "BillingStages", unit: "ns/record", value: "BillingStages"},
 		{name: "repair_builtin", what: "repair a batch of items by set@1.0.0, with all checks", pkg: "./transforms", bench: "RepairBuiltin", unit: "items/s",
 			value: "RepairBuiltin/SetAvro"},
-		{name: "triage_page", what: "the page of groups, SQLite", pkg: "./custody", bench: "TriagePage/SQLite", unit: "ns/op",
-			value: "TriagePage/SQLite", most: 50e6},
+		{name: "triage_page_sqlite", what: "the page of groups over 20,000 items", pkg: "./custody", bench: "TriagePage/sqlite", unit: "ns/op",
+			value: "TriagePage/sqlite", most: 50e6},
+		{name: "triage_page_postgres", what: "the page of groups over 20,000 items", pkg: "./custody", bench: "TriagePage/postgres", unit: "ns/op",
+			value: "TriagePage/postgres", most: 50e6, postgres: true},
+		{name: "custody_admit_sqlite", what: "take letters into custody, beside a bare insert of the same rows", pkg: "./custody",
+			bench: "(Admit|BareInsert)/sqlite", unit: "items/s", value: "Admit/sqlite", baseline: "BareInsert/sqlite", least: 0.6},
+		{name: "custody_admit_postgres", what: "take letters into custody, beside a bare insert of the same rows", pkg: "./custody",
+			bench: "(Admit|BareInsert)/postgres", unit: "items/s", value: "Admit/postgres", baseline: "BareInsert/postgres", least: 0.6, postgres: true},
 		{name: "evidence_bytes", what: "evidence of an item beside its payload, PostgreSQL", pkg: "./custody", bench: "Evidence", unit: "B/item",
-			value: "Evidence", most: 900},
+			value: "Evidence", most: 900, postgres: true},
 		{name: "redrive_records", what: "redrive to reconciled, from PostgreSQL over a scripted topic", pkg: "./redrive", bench: "Run/PostgreSQL",
-			unit: "items/s", value: "Run/PostgreSQL", least: 8000},
+			unit: "items/s", value: "Run/PostgreSQL", least: 8000, postgres: true},
 	} {
 		out = append(out, entry{names: []string{g.name}, run: g.run})
 	}
@@ -50,9 +59,18 @@ func goEntries() []entry {
 }
 
 func (g goBench) run(ctx context.Context) ([]result, error) {
+	env := os.Environ()
+	if g.postgres && os.Getenv("REPRIEVE_TEST_POSTGRES") == "" {
+		db, err := services.StartPostgres()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = db.Stop() }() // its folder goes with it
+		env = append(env, "REPRIEVE_TEST_POSTGRES="+db.URL)
+	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+g.bench, "-benchtime", "300ms", "-count", strconv.Itoa(setting("ROUNDS", 3)+1), g.pkg)
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	cmd.Stdout, cmd.Stderr, cmd.Env = &out, os.Stderr, env
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out.String())
 	}

@@ -18,7 +18,7 @@ const (
 
 func liveEntry() entry {
 	return entry{
-		names: []string{"live_records", "live_cpu", "live_memory", "live_broker", "live_control"},
+		names: []string{"live_records", "live_cpu", "live_memory", "live_bytes", "live_broker", "live_control"},
 		run:   live,
 	}
 }
@@ -29,6 +29,7 @@ type leg struct {
 	cpu    float64 // us a record of the process, in the same time
 	broker float64 // us a record of the broker; 0 when it is not ours
 	peak   float64 // bytes resident at most
+	bytes  float64 // a record, in the logs of the output topics
 }
 
 // live alternates the pipeline and the loop over the same records, with a fresh group and fresh topics each time. The first
@@ -90,10 +91,11 @@ func judge(ours, loops []leg, records int) []result {
 		speed.atLeast(liveBudget),
 		line("live_cpu", "CPU of reprieve run for a record, beside the loop", "us/record", func(l leg) float64 { return l.cpu }, 1),
 		line("live_memory", "most memory resident of reprieve run, beside the loop", "MiB", func(l leg) float64 { return l.peak }, 1<<20).atMost(memoryBudget >> 20),
+		line("live_bytes", "bytes of a record in the output topics, beside the loop's: that both do the same work", "B/record", func(l leg) float64 { return l.bytes }, 1),
 		line("live_broker", "CPU of the broker for a record, beside the loop", "us/record", func(l leg) float64 { return l.broker }, 1),
 	}
-	if out[3].Value == 0 { // a broker that is not ours
-		out = out[:3]
+	if out[4].Value == 0 { // a broker that is not ours
+		out = out[:4]
 	}
 	low, high := loops[0].rate, loops[0].rate
 	for _, l := range loops {
@@ -200,7 +202,11 @@ func (w *world) drain(ctx context.Context, name string, cmd *exec.Cmd) (l leg, e
 			first = p
 		case p.n == int64(w.records):
 			n := float64(p.n - first.n)
-			return leg{rate: n / p.at.Sub(first.at).Seconds(), cpu: micros(p.of.cpu-first.of.cpu) / n,
+			size, err := w.size(ctx, w.ledger(name), w.large(name))
+			if err != nil {
+				return l, err
+			}
+			return leg{bytes: float64(size) / float64(w.records), rate: n / p.at.Sub(first.at).Seconds(), cpu: micros(p.of.cpu-first.of.cpu) / n,
 				broker: micros(p.broker.cpu-first.broker.cpu) / n, peak: float64(p.of.peak)}, nil
 		}
 	}

@@ -10,8 +10,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"reprieve.dev/embedded"
 	"reprieve.dev/examples/billing"
@@ -180,6 +184,27 @@ func (w *world) count(ctx context.Context, topics ...string) (n int64, err error
 			n += end
 		}
 	}
+	return n, nil
+}
+
+// size adds up the bytes of the topics' logs.
+func (w *world) size(ctx context.Context, topics ...string) (n int64, err error) {
+	c, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(w.bootstrap, ",")...))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	dirs, err := kadm.NewClient(c).DescribeAllLogDirs(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	dirs.Each(func(d kadm.DescribedLogDir) {
+		d.Topics.Each(func(p kadm.DescribedLogDirPartition) {
+			if slices.Contains(topics, p.Topic) {
+				n += p.Size
+			}
+		})
+	})
 	return n, nil
 }
 
