@@ -36,6 +36,9 @@ func (c Checkpoint) Metadata() string {
 	}
 }
 
+// MaxAheadRuns is how many runs of Ahead always fit into the metadata.
+const MaxAheadRuns = 70
+
 // ParseCheckpoint reads a committed offset and its metadata. Foreign or damaged metadata is no error: the offset stands alone.
 func ParseCheckpoint(next int64, metadata string) Checkpoint {
 	c := Checkpoint{Next: next, InFlight: -1}
@@ -122,6 +125,28 @@ func (o *Offsets) Add(off int64) {
 		o.runs = slices.Delete(o.runs, i+1, i+2)
 	}
 }
+
+// AddRange puts all offsets of [from, to) into the set.
+func (o *Offsets) AddRange(from, to int64) {
+	if from >= to {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(o.runs, from, func(r offsetRun, from int64) int {
+		if r.to < from {
+			return -1
+		}
+		return 1
+	})
+	j := i
+	for j < len(o.runs) && o.runs[j].from <= to {
+		from, to = min(from, o.runs[j].from), max(to, o.runs[j].to)
+		j++
+	}
+	o.runs = slices.Replace(o.runs, i, j, offsetRun{from, to})
+}
+
+// Runs is the number of runs of neighbouring offsets: what the set costs.
+func (o Offsets) Runs() int { return len(o.runs) }
 
 // DropBelow removes all offsets lower than off.
 func (o *Offsets) DropBelow(off int64) {

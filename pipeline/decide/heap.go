@@ -82,6 +82,16 @@ func (d *Delay) Pop(dst []pipeline.Record, now int64, limit int) []pipeline.Reco
 	return dst
 }
 
+// Due tells whether the record of an offset is not waiting, or due at now.
+func (d *Delay) Due(off, now int64) bool {
+	for i := range d.heap {
+		if d.heap[i].Record.Offset == off {
+			return d.heap[i].Due <= now
+		}
+	}
+	return true
+}
+
 // Len is the number of waiting records.
 func (d *Delay) Len() int { return len(d.heap) }
 

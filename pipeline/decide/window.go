@@ -62,8 +62,12 @@ func (w *Window) SettleRun(first int64) {
 	if i < 0 {
 		return
 	}
-	w.inFlight -= w.units[i].left
-	w.units[i].left = 0
+	u := &w.units[i]
+	w.inFlight -= u.left
+	u.left = 0
+	if i > 0 { // something before it is not settled
+		w.ahead.AddRange(u.first, u.last+1)
+	}
 	w.advance()
 }
 
@@ -116,6 +120,22 @@ func (w *Window) Started() bool { return w.started }
 
 // Ahead is what is settled beyond the watermark.
 func (w *Window) Ahead() pipeline.Offsets { return w.ahead }
+
+// Lowest is the first offset that is received and not settled; false if there is none.
+func (w *Window) Lowest() (int64, bool) {
+	for i := range w.units {
+		u := &w.units[i]
+		if u.left == 0 {
+			continue
+		}
+		for off := u.first; off <= u.last; off++ {
+			if !w.ahead.Has(off) {
+				return off, true
+			}
+		}
+	}
+	return 0, false
+}
 
 // InFlight is the number of records received and not settled.
 func (w *Window) InFlight() int { return w.inFlight }

@@ -18,10 +18,14 @@ type commitTicket struct {
 	sending pipeline.Sending
 	parts   []*part
 	points  []pipeline.Checkpoint
+	gen     uint32 // of its transaction
 }
 
 // tickCommit starts a commit when it is time and something moved.
 func (e *Engine) tickCommit(now time.Time) error {
+	if e.tx != nil {
+		return e.tickTx(now)
+	}
 	if e.commit.busy || now.Sub(e.commit.last) < e.lim.CommitEvery {
 		return nil
 	}
@@ -33,6 +37,9 @@ func (e *Engine) tickCommit(now time.Time) error {
 // it is complete, so a committed interval is always settled (DESIGN 4.6).
 func (e *Engine) beginCommit(parts []*part) error {
 	t := &commitTicket{}
+	if e.tx != nil {
+		t.gen = e.tx.gen
+	}
 	for _, p := range parts {
 		ahead := p.window.Ahead()
 		if !p.window.Started() || p.gone || p.window.Next() == p.committed && ahead.Count() == p.aheadSeen {
@@ -49,7 +56,7 @@ func (e *Engine) beginCommit(parts []*part) error {
 		}
 		t.parts, t.points = append(t.parts, p), append(t.points, c)
 	}
-	if len(t.parts) == 0 {
+	if len(t.parts) == 0 && e.tx == nil {
 		return nil
 	}
 	t.sending.Owner = t
@@ -69,7 +76,16 @@ func (e *Engine) beginCommit(parts []*part) error {
 // settlementsSent commits the offsets of a ticket once its settlements are acknowledged. Refused ones are written again with
 // the next commit: nothing was committed.
 func (e *Engine) settlementsSent(t *commitTicket, s *pipeline.Sending) {
+	if e.tx != nil && (t.gen != e.tx.gen || !e.tx.open) {
+		return // its transaction was aborted meanwhile
+	}
 	e.commit.busy = false
+	if len(s.Bad) > 0 && e.tx != nil {
+		if err := e.abortTx(pipeline.Errorf(pipeline.CodeTxAborted, s.Msgs[s.Bad[0].Msg].Topic, "a settlement was refused: %s", s.Bad[0].Failure.Reason())); err != nil {
+			e.stop(err)
+		}
+		return
+	}
 	if len(s.Bad) > 0 {
 		e.o.Log.Warn("settlements were refused; offsets are committed later", "pipeline", e.o.Pipeline,
 			"topic", deadletter.SettlementsTopic(e.o.Route.Prefix), "code", s.Bad[0].Failure.Code)
@@ -92,10 +108,13 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 		}
 		points[p.tp] = t.points[i]
 	}
-	if len(points) == 0 {
+	if e.tx != nil {
+		if done, err := e.commitTx(points); err != nil || !done {
+			return err
+		}
+	} else if len(points) == 0 {
 		return nil
-	}
-	if err := e.o.Source.Commit(points); err != nil {
+	} else if err := e.o.Source.Commit(points); err != nil {
 		if pipeline.CodeOf(err) == pipeline.CodeCommitRefused {
 			e.o.Log.Warn("commit refused; it is tried again", "pipeline", e.o.Pipeline, "cause", err.Error())
 			return nil
@@ -104,7 +123,7 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 	}
 	for _, p := range t.parts {
 		if c, ok := points[p.tp]; ok && !p.gone {
-			p.committed, p.aheadSeen = c.Next, c.Ahead.Count()
+			p.committed, p.aheadSeen, p.origin = c.Next, c.Ahead.Count(), c
 			if c.Next > p.settlement.From {
 				p.settlement.Advance()
 			}

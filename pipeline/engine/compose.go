@@ -20,8 +20,9 @@ type work struct {
 	hdrs      []pipeline.Header      // backing of header lists
 	effects   pipeline.Sending       // what is delivered and retried
 	letters   pipeline.Sending
-	open      int  // sendings not complete
-	told      bool // the effects are acknowledged; what is sent now are outcomes of redriven records
+	open      int    // sendings not complete
+	tx        uint32 // the transaction that it is sent in; 0 is none
+	told      bool   // the effects are acknowledged; what is sent now are outcomes of redriven records
 	stall     *pipeline.Failure
 }
 
@@ -29,7 +30,7 @@ func (w *work) reset(b *pipeline.Batch, p *part) {
 	w.batch, w.part, w.single, w.extra = b, p, b.Lane == pipeline.Retry, false
 	w.decisions, w.what = w.decisions[:0], w.what[:0]
 	clear(w.hdrs)
-	w.hdrs, w.open, w.stall, w.told = w.hdrs[:0], 0, nil, false
+	w.hdrs, w.open, w.stall, w.told, w.tx = w.hdrs[:0], 0, nil, false, 0
 	for _, s := range [...]*pipeline.Sending{&w.effects, &w.letters} {
 		clear(s.Msgs)
 		s.Msgs, s.Bad, s.Batch, s.Owner = s.Msgs[:0], s.Bad[:0], b, w
@@ -42,7 +43,11 @@ func (c *core) decide(w *work, now time.Time) {
 	w.decisions = w.decisions[:0]
 	for i := range b.Failures() {
 		f := &b.Failures()[i]
-		d := b.Policy.Decide(c.facts(b, f, 0, now))
+		rung := uint8(0)
+		if w.part != nil {
+			rung = w.part.refused[b.Recs[f.Index].Offset].rung
+		}
+		d := b.Policy.Decide(c.facts(b, f, rung, now))
 		w.decisions = append(w.decisions, d)
 		if d.Action == pipeline.ActPause && w.stall == nil {
 			w.stall = f
@@ -140,7 +145,7 @@ func (c *core) failed(w *work, f *pipeline.Failure, d pipeline.Decision, now tim
 		w.effects.Msgs = append(w.effects.Msgs, m)
 		w.what[i] = pipeline.Retried
 	default:
-		c.quarantine(w, f, d, now, false)
+		c.quarantine(w, f, d, now, w.part != nil && w.part.refused[r.Offset].bare)
 	}
 }
 

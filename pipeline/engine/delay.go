@@ -27,7 +27,7 @@ func (e *Engine) hold(w *work) {
 func (e *Engine) releaseDue(now time.Time) {
 	for _, p := range e.order {
 		due, ok := p.delay.Next()
-		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || len(p.stalled) > 0 {
+		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || len(p.stalled) > 0 || e.tooScattered(p, now) {
 			continue
 		}
 		b := e.o.Pool.Get()
@@ -38,6 +38,20 @@ func (e *Engine) releaseDue(now time.Time) {
 			e.resume(p, pauseDelay)
 		}
 	}
+}
+
+// tooScattered tells whether releasing what is due would settle more offsets beyond the watermark than a checkpoint can hold.
+// With transactions nothing may be done twice, so the partition then waits for its oldest record.
+func (e *Engine) tooScattered(p *part, now time.Time) bool {
+	if e.tx == nil {
+		return false
+	}
+	ahead := p.window.Ahead()
+	if ahead.Runs() < pipeline.MaxAheadRuns {
+		return false
+	}
+	lowest, ok := p.window.Lowest()
+	return ok && !p.delay.Due(lowest, now.UnixMilli())
 }
 
 // nextDue is when the first waiting record of any partition is due.

@@ -83,6 +83,8 @@ type Options struct {
 	Source   pipeline.Source
 	Sink     pipeline.Sink // on the source's cluster: effects, retries, settlements, outcomes
 	Letters  pipeline.Sink // on the dead-letter cluster; the same Sink if it is the same cluster
+	Tx       pipeline.Tx   // exactly_once: the same object as Sink; nil is at_least_once
+	Prober   pipeline.Sink // asks whether the dead-letter path is open; Letters if nil (a transaction cannot probe)
 	Pool     *pipeline.Pool
 	Layout   *pipeline.Layout // New reserves the engine's own slot: before the Pool hands out a batch
 	Stages   []Stage
@@ -122,13 +124,17 @@ type Engine struct {
 	epoch   uint32
 	working int // batches in work: in a loop, being sent, or stalled
 
-	full    []*pipeline.Sending // what a full sink did not take, in order
-	waiting []*work             // batches whose letters wait for the dead-letter path
-	wg      sync.WaitGroup
-	ingress ingress
-	commit  commitState
-	probes  chan error
-	health  Health
+	full     []*pipeline.Sending // what a full sink did not take, in order
+	waiting  []*work             // batches whose letters wait for the dead-letter path
+	wg       sync.WaitGroup
+	ingress  ingress
+	commit   commitState
+	tx       *txState                          // nil: at_least_once
+	refusals map[pipeline.TP]map[int64]refusal // by an aborted transaction, for the parts to come
+	ctx      context.Context                   // of Run
+	loops    context.Context                   // of the partition loops
+	probes   chan error
+	health   Health
 }
 
 // New builds the engine. It starts nothing.
@@ -139,6 +145,9 @@ func New(o Options) *Engine {
 	}
 	e.results = make(chan result, e.lim.Batches*2)
 	e.metrics = newMetrics(o)
+	if o.Tx != nil {
+		e.tx = &txState{tx: o.Tx}
+	}
 	return e
 }
 

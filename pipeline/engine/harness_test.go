@@ -157,7 +157,8 @@ func (b *bench) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	e := engine.New(b.o)
-	go func() { b.ended <- e.Run(ctx) }()
+	ended := b.ended
+	go func() { ended <- e.Run(ctx) }()
 }
 
 // after lets d pass and everything come to rest.

@@ -43,7 +43,11 @@ func (e *Engine) openIngress(ctx context.Context) bool {
 func (e *Engine) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return e.o.Letters.Probe(ctx, e.o.Route.QuarantineTopic)
+	prober := e.o.Prober
+	if prober == nil {
+		prober = e.o.Letters
+	}
+	return prober.Probe(ctx, e.o.Route.QuarantineTopic)
 }
 
 func (e *Engine) ingressAlert(err error) {

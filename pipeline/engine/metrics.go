@@ -9,6 +9,7 @@ type metrics struct {
 	stale    pipeline.Counter
 	stalls   pipeline.Counter
 	ingress  pipeline.Counter
+	aborts   pipeline.Counter
 }
 
 func newMetrics(o Options) metrics {
@@ -17,6 +18,7 @@ func newMetrics(o Options) metrics {
 		received: o.Meter.Counter("reprieve_records_received_total", "Records read from source and retry topics.", p...),
 		stale:    o.Meter.Counter("reprieve_stale_records_total", "Results of an earlier assignment or a second read, dropped.", p...),
 		stalls:   o.Meter.Counter("reprieve_partition_stalls_total", "Times a partition paused because a record may neither go on nor leave.", p...),
+		aborts:   o.Meter.Counter("reprieve_transactions_aborted_total", "Transactions that were undone and read again.", p...),
 		ingress:  o.Meter.Counter("reprieve_dlq_ingress_failures_total", "Dead letters or probes that the dead-letter topic refused (ALERT_DLQ_INGRESS_FAILED).", p...),
 	}
 	for d := pipeline.Delivered; d <= pipeline.Ranged; d++ {

@@ -5,15 +5,22 @@ import (
 	"time"
 
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/deadletter"
 )
 
 // run is the owner loop: the only goroutine that touches the source, the windows, the heaps and what is sent. It never blocks
 // for long: stages run in the partition loops, sinks take and answer later.
 func (e *Engine) run(ctx context.Context) (err error) {
 	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.ctx, e.loops = ctx, loops
 	defer func() {
 		stop()
+		if e.tx != nil && e.tx.open { // the broker would hold readers back until the transaction times out
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txAnswer)
+			if aerr := e.tx.tx.Abort(ctx); aerr != nil && err == nil {
+				err = aerr
+			}
+			cancel()
+		}
 		for _, p := range e.order {
 			p.close()
 		}
@@ -63,6 +70,9 @@ func (e *Engine) event(loops context.Context, ev pipeline.Event) error {
 		return e.revoked(ev.TPs)
 	case pipeline.Lost:
 		e.drop(ev.TPs)
+		if e.tx != nil && e.tx.open { // it may hold outputs of what is not ours any more
+			return e.abortTx(&pipeline.Error{Code: pipeline.CodeTxAborted, Place: e.o.Pipeline, Text: "partitions were lost"})
+		}
 	}
 	return nil
 }
@@ -89,7 +99,7 @@ func (e *Engine) arrived(b *pipeline.Batch) {
 		return
 	}
 	if p.settlement == nil {
-		p.settlement = deadletter.NewSettlement(e.o.Pipeline, p.tp, p.epoch, b.Recs[0].Offset)
+		p.begin(b.Recs[0].Offset, e.o.Pipeline)
 	}
 	p.window.Open(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset, b.Len())
 	e.metrics.received.Add(float64(b.Len()))
@@ -211,6 +221,9 @@ func (e *Engine) pollWait(now time.Time) time.Duration {
 	if e.working > 0 || e.commit.busy {
 		wait = time.Millisecond
 	}
+	if e.tx != nil && e.tx.open && !e.tx.closing {
+		wait = min(wait, max(0, e.tx.due().Sub(now)))
+	}
 	if due, ok := e.nextDue(); ok {
 		wait = min(wait, max(0, due.Sub(now)))
 	}
@@ -227,10 +240,11 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 		p := newPart(tp, e.lane(tp), ev.Epoch)
 		if c, ok := ev.Checkpoints[tp]; ok {
 			p.window.Start(c)
-			p.committed = c.Next
-			p.settlement = deadletter.NewSettlement(e.o.Pipeline, tp, ev.Epoch, c.Next)
+			p.committed, p.origin = c.Next, c
 			p.skip = c.Ahead.Clone()
+			p.begin(c.Next, e.o.Pipeline)
 		}
+		p.refused = e.refusals[tp]
 		e.parts[tp] = p
 		e.order = append(e.order, p)
 		e.wg.Go(func() { e.loop(loops, p, e.results) })
@@ -238,6 +252,7 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 			e.pause(p, pauseIngress)
 		}
 	}
+	e.refusals = nil
 	e.health.Assigned = len(e.parts)
 	e.observe()
 	e.o.Log.Info("partitions assigned", "pipeline", e.o.Pipeline, "count", len(ev.TPs), "epoch", ev.Epoch)
@@ -302,6 +317,9 @@ func (e *Engine) drain(parts []*part) error {
 	t := time.NewTimer(e.lim.Drain)
 	defer t.Stop()
 	over := t.C
+	if e.tx != nil {
+		return e.drainTx(parts, over)
+	}
 	busy := func() bool {
 		for _, p := range parts {
 			if p.working > len(p.stalled)+p.waiting {
@@ -316,4 +334,38 @@ func (e *Engine) drain(parts []*part) error {
 		}
 	}
 	return e.commitNow(parts, over)
+}
+
+// drainTx commits what was sent. What is still in the stages was not sent: it is read again.
+func (e *Engine) drainTx(parts []*part, over <-chan time.Time) error {
+	for _, p := range parts {
+		p.leaving = true
+	}
+	late := func() error {
+		return pipeline.Errorf(pipeline.CodeDrainTimeout, e.o.Pipeline, "a transaction was still open after %s", e.lim.Drain)
+	}
+	if !e.tx.open {
+		return nil
+	}
+	e.tx.closing = true
+	for e.tx.open && e.tx.sending > 0 && e.fatal() == nil {
+		if !e.answer(nil, over) {
+			return late()
+		}
+	}
+	if err := e.fatal(); err != nil || !e.tx.open {
+		return err
+	}
+	gen := e.tx.gen
+	if !e.commit.busy {
+		if err := e.beginCommit(e.order); err != nil {
+			return err
+		}
+	}
+	for e.tx.open && e.tx.gen == gen && e.fatal() == nil {
+		if !e.answer(nil, over) {
+			return late()
+		}
+	}
+	return e.fatal()
 }

@@ -18,6 +18,7 @@ type part struct {
 	lane    pipeline.Lane
 	epoch   uint32
 	gone    bool
+	leaving bool // about to go: nothing more is sent for it
 	in      chan *pipeline.Batch
 	closed  bool
 	queue   []*pipeline.Batch // waits for the loop
@@ -33,6 +34,8 @@ type part struct {
 	backoff time.Duration
 
 	committed  int64                  // what the broker has; -1 is nothing
+	origin     pipeline.Checkpoint    // as it was committed
+	refused    map[int64]refusal      // by an aborted transaction; never changed once the loop runs
 	aheadSeen  int64                  // count of Ahead at the last commit
 	settlement *deadletter.Settlement // of what is not committed yet; nil before the first record
 }
@@ -53,6 +56,19 @@ func (p *part) feed() {
 		p.queue[n] = nil
 		p.queue = p.queue[:n]
 	}
+}
+
+// begin starts the settlement of what is not committed yet.
+func (p *part) begin(from int64, name string) {
+	p.settlement = deadletter.NewSettlement(name, p.tp, p.epoch, from)
+}
+
+// firstOffset is where reading began, if anything was read and nothing committed.
+func (p *part) firstOffset() (int64, bool) {
+	if p.settlement == nil {
+		return 0, false
+	}
+	return p.settlement.From, true
 }
 
 func (p *part) close() {
@@ -184,6 +200,9 @@ func (c *core) admit(b *pipeline.Batch, p *part, now int64) {
 		if !p.skip.Empty() && p.skip.Has(r.Offset) {
 			b.Skip(i)
 			continue
+		}
+		if f, known := p.refused[r.Offset]; known && f.failure.Code != "" {
+			defer b.Fail(i, f.failure) // after its trail is read
 		}
 		if b.Lane != pipeline.Retry {
 			continue

@@ -37,6 +37,9 @@ func (e *Engine) result(r result) {
 // send hands the messages of a batch to the sinks: one Sending and one completion for each sink. With nothing to send the batch
 // settles at once.
 func (e *Engine) send(w *work) {
+	if !e.admitTx(w) {
+		return
+	}
 	if e.o.Letters == e.o.Sink && len(w.letters.Msgs) > 0 {
 		w.effects.Msgs = append(w.effects.Msgs, w.letters.Msgs...) // one cluster: one group
 		w.letters.Msgs = w.letters.Msgs[:0]
@@ -127,6 +130,10 @@ func (e *Engine) refused(w *work) {
 		}
 		s.Msgs, s.Bad = s.Msgs[:0], s.Bad[:0]
 	}
+	if e.tx != nil {
+		e.refusedTx(bad, why, w)
+		return
+	}
 	down := false
 	for k := range bad {
 		m, f := bad[k], why[k]
@@ -147,7 +154,7 @@ func (e *Engine) refused(w *work) {
 			continue
 		}
 		f.Index, f.Stage = m.From, "send"
-		d := w.batch.Policy.Decide(e.facts(w.batch, &f, decide.Rung(w.what[m.From]), now))
+		d := w.batch.Policy.Decide(e.facts(w.batch, &f, rungOf(w.what[m.From]), now))
 		if d.Action != pipeline.ActRetry {
 			d.Action = pipeline.ActQuarantine // there is no way up, and nothing is dropped
 		}
@@ -166,6 +173,9 @@ func (e *Engine) refused(w *work) {
 	e.send(w)
 }
 
+// rungOf is the rung that a refused message of a record leaves to.
+func rungOf(refused pipeline.Disposition) uint8 { return decide.Rung(refused) }
+
 // bare composes the letter of record i again, without its value.
 func (e *Engine) bare(w *work, i int32) {
 	now := e.o.Clock()
@@ -173,7 +183,7 @@ func (e *Engine) bare(w *work, i int32) {
 	if first := w.batch.Failure(int(i)); first != nil {
 		f = *first
 	}
-	d := w.batch.Policy.Decide(e.facts(w.batch, &f, decide.Rung(pipeline.DeadLettered), now))
+	d := w.batch.Policy.Decide(e.facts(w.batch, &f, rungOf(pipeline.DeadLettered), now))
 	d.Action = pipeline.ActQuarantine
 	e.quarantine(w, &f, d, now, true)
 }
@@ -207,6 +217,7 @@ func (e *Engine) composeOutcomes(w *work) bool {
 // INV-NOLOSS: only here does a record become settled, and only after its destination acknowledged it.
 func (e *Engine) settle(w *work) {
 	p, b := w.part, w.batch
+	e.leaveTx(w)
 	if p.gone {
 		e.metrics.stale.Add(float64(b.Len()))
 		e.finished(p, b)

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"reprieve.dev/pipeline"
+)
+
+// txState is the one transaction of an exactly_once pipeline: outputs, retries, same-cluster letters, settlements and offsets
+// of whole batches. Batches go on through the stages while it commits; what they send waits for the next one.
+type txState struct {
+	tx      pipeline.Tx
+	gen     uint32 // of the transaction: works of an aborted one do not count in the next
+	open    bool
+	closing bool      // nothing new is sent: what was sent is being acknowledged, then it commits
+	since   time.Time // of its first message
+	urgent  bool      // a failure is in it: it commits sooner
+	sending int       // works sent in it that are not settled
+	later   []*work
+}
+
+// The commit rule (DESIGN 4.8): the longest that a transaction stays open, without and with a failure in it.
+const (
+	txHealthy = 250 * time.Millisecond
+	txFailure = 50 * time.Millisecond
+	txAnswer  = 30 * time.Second // for a commit or an abort
+)
+
+// admitTx takes a work into the open transaction, or begins one. False: it waits for the next.
+func (e *Engine) admitTx(w *work) bool {
+	t := e.tx
+	if t == nil || w.tx == t.gen && t.open {
+		return true
+	}
+	if t.closing {
+		t.later = append(t.later, w)
+		return false
+	}
+	if !t.open {
+		if err := t.tx.Begin(); err != nil {
+			e.stop(err)
+			return false
+		}
+		t.gen++
+		t.open, t.since, t.urgent, t.sending = true, e.o.Clock(), false, 0
+	}
+	w.tx = t.gen
+	t.sending++
+	t.urgent = t.urgent || len(w.batch.Failures()) > 0
+	return true
+}
+
+// leaveTx counts a work of the open transaction as settled.
+func (e *Engine) leaveTx(w *work) {
+	if t := e.tx; t != nil && w.tx == t.gen && t.open {
+		t.sending--
+	}
+	w.tx = 0
+}
+
+// due is when the open transaction is to be committed.
+func (t *txState) due() time.Time {
+	if t.urgent {
+		return t.since.Add(txFailure)
+	}
+	return t.since.Add(txHealthy)
+}
+
+// tickTx closes the transaction when it is time, and commits it once all of it is acknowledged.
+func (e *Engine) tickTx(now time.Time) error {
+	t := e.tx
+	if !t.open || e.commit.busy {
+		return nil
+	}
+	if !now.Before(t.due()) {
+		t.closing = true
+	}
+	if !t.closing || t.sending > 0 {
+		return nil
+	}
+	e.commit.last = now
+	return e.beginCommit(e.order)
+}
+
+// commitTx ends the transaction with the offsets of what was sent in it. What waited goes into the next.
+func (e *Engine) commitTx(points map[pipeline.TP]pipeline.Checkpoint) (bool, error) {
+	t := e.tx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), txAnswer)
+	defer cancel()
+	err := t.tx.Commit(ctx, points, e.o.Source.Group())
+	if pipeline.CodeOf(err) == pipeline.CodeTxAborted {
+		return false, e.abortTx(err)
+	}
+	if err != nil {
+		return false, err
+	}
+	t.open, t.closing = false, false
+	e.sendLater()
+	return true, nil
+}
+
+// sendLater sends what waited for the transaction before to end.
+func (e *Engine) sendLater() {
+	later := e.tx.later
+	e.tx.later = nil
+	for _, w := range later {
+		if w.part.gone || w.part.leaving {
+			e.finished(w.part, w.batch)
+			continue
+		}
+		e.send(w)
+	}
+}
+
+// abortTx undoes the transaction and reads every partition again from what is committed. What is in work belongs to the past:
+// its results are dropped.
+//
+// INV-EXACTLY-ONCE: an output is visible to read_committed readers only together with the offsets that it was made from.
+func (e *Engine) abortTx(why error) error {
+	t := e.tx
+	e.o.Log.Warn("transaction aborted; its records are read again", "pipeline", e.o.Pipeline, "code", pipeline.CodeOf(why), "cause", why.Error())
+	e.metrics.aborts.Add(1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), txAnswer)
+	defer cancel()
+	if err := t.tx.Abort(ctx); err != nil {
+		return err
+	}
+	t.open, t.closing, t.later = false, false, nil
+	e.commit.busy = false
+	e.full = nil
+	old := append([]*part(nil), e.order...)
+	again := pipeline.Assigned{Epoch: e.epoch + 1, Checkpoints: map[pipeline.TP]pipeline.Checkpoint{}}
+	for _, p := range old {
+		again.TPs = append(again.TPs, p.tp)
+		if p.committed >= 0 {
+			again.Checkpoints[p.tp] = p.origin
+		}
+		if p.paused != 0 && !p.gone { // the new part begins with no reason to pause
+			if err := e.o.Source.Resume(p.tp); err != nil {
+				return err
+			}
+		}
+		p.paused = 0
+	}
+	e.drop(again.TPs)
+	e.assigned(e.loops, again)
+	for _, was := range old {
+		p := e.parts[was.tp]
+		switch first, known := was.firstOffset(); {
+		case was.committed >= 0:
+			if err := e.o.Source.Seek(p.tp, was.origin.Next); err != nil {
+				return err
+			}
+		case known:
+			p.window.Start(pipeline.Checkpoint{Next: first})
+			p.begin(first, e.o.Pipeline)
+			if err := e.o.Source.Seek(p.tp, first); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// refusal is what is known of a record whose message doomed a transaction: the next pass decides a rung lower, or leaves the
+// value out of the letter.
+type refusal struct {
+	failure pipeline.Failure
+	rung    uint8
+	bare    bool
+}
+
+// refusedTx notes the records that are at fault and aborts. A refused letter is no record's fault: the path is down.
+func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *work) {
+	notes := map[int64]refusal{}
+	for off, r := range w.part.refused {
+		notes[off] = r
+	}
+	for k := range bad {
+		f := why[k]
+		i := bad[k].From
+		if w.told || i < 0 {
+			continue // an outcome: tried again with the rest
+		}
+		off := w.batch.Recs[i].Offset
+		switch {
+		case w.what[i] != pipeline.DeadLettered:
+			f.Index, f.Stage, f.Cause = 0, "send", nil
+			notes[off] = refusal{failure: f, rung: rungOf(w.what[i])}
+		case f.Code == pipeline.CodeTooLarge && bad[k].Value != nil:
+			r := notes[off]
+			r.bare = true
+			notes[off] = r
+		default:
+			e.pathDown(bad[k].Topic, f)
+		}
+	}
+	w.part.refused = notes
+	refusedBefore := map[pipeline.TP]map[int64]refusal{}
+	for _, p := range e.order {
+		refusedBefore[p.tp] = p.refused
+	}
+	e.refusals = refusedBefore
+	if err := e.abortTx(&pipeline.Error{Code: pipeline.CodeTxAborted, Place: w.part.tp.String(), Text: "a message was refused"}); err != nil {
+		e.stop(err)
+	}
+}
