@@ -73,7 +73,9 @@ type Transformer interface {
 type Result struct{ r *wire.Result }
 
 // Repaired starts the answer of an envelope that was changed. What is not set stays as it was.
-func Repaired() Result { return Result{&wire.Result{Outcome: wire.Outcome_REPAIRED, Report: &wire.Report{}}} }
+func Repaired() Result {
+	return Result{&wire.Result{Outcome: wire.Outcome_REPAIRED, Report: &wire.Report{}}}
+}
 
 // Unchanged says that there is nothing to repair.
 func Unchanged() Result { return Result{&wire.Result{Outcome: wire.Outcome_UNCHANGED}} }
@@ -128,11 +130,14 @@ func (r Result) Wire() *wire.Result { return r.r }
 func cut(s string) string { return s[:min(len(s), wire.TextMost)] }
 
 // Serve serves t until the host ends the process. It does not return. Started by hand it says so and exits 1.
-func Serve(about About, t Transformer) {
+func Serve(about About, t Transformer) { ServeService(NewServer(about, t)) }
+
+// ServeService is Serve for a service of your own. It does not return.
+func ServeService(s wire.RepairTransformServer) {
 	debug.SetGCPercent(200) // batches come and go whole
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: wire.Protocol, MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
-		VersionedPlugins: map[int]plugin.PluginSet{wire.Protocol: {"transform": &served{server: NewServer(about, t)}}},
+		VersionedPlugins: map[int]plugin.PluginSet{wire.Protocol: {"transform": &served{server: s}}},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(wire.MessageMost), grpc.MaxSendMsgSize(wire.MessageMost))...)
 		},

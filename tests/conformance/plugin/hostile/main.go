@@ -1,0 +1,123 @@
+// Command hostile is a plugin that misbehaves in every way that the suite knows. Before the handshake it does what its name says;
+// afterwards what the value of a record says.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"reprieve.dev/plugins/sdk"
+	"reprieve.dev/plugins/wire"
+)
+
+func main() {
+	if early(filepath.Base(os.Args[0])) {
+		return
+	}
+	sdk.ServeService(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0"}, villain{})})
+}
+
+// early misbehaves before the handshake.
+func early(name string) bool {
+	dir := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
+	forever := func() bool { time.Sleep(time.Hour); return true }
+	switch name {
+	case "junk-first":
+		fmt.Println("starting...")
+		return false
+	case "silent":
+		return forever()
+	case "dribble":
+		for {
+			fmt.Print("1|")
+			time.Sleep(50 * time.Millisecond)
+		}
+	case "flood-first":
+		for range 10 << 10 {
+			fmt.Print(string(make([]byte, 1024)))
+		}
+		return forever()
+	case "exits":
+		fmt.Fprintln(os.Stderr, "cannot start: card 4111 1111 1111 1111 is not welcome")
+		os.Exit(3)
+	case "tcp":
+		fmt.Println("1|1|tcp|127.0.0.1:22|grpc")
+		return forever()
+	case "outside":
+		fmt.Println("1|1|unix|/var/run/docker.sock|grpc")
+		return forever()
+	case "dotdot":
+		fmt.Println("1|1|unix|" + dir + "/../victim|grpc")
+		return forever()
+	case "certificate":
+		fmt.Println("1|1|unix|" + dir + "/s|grpc|MIIBszCCAVmgAwIBAgIQAAAAAAAAAAAAAAAAAAAAADAKBggqhkjOPQQDAjASMRAwDgYDVQQKEwdBY21lIENv")
+		return forever()
+	case "file":
+		_ = os.WriteFile(dir+"/s", nil, 0o600)
+		fmt.Println("1|1|unix|" + dir + "/s|grpc")
+		return forever()
+	case "link":
+		_ = os.Symlink("/run/victim.sock", dir+"/s")
+		fmt.Println("1|1|unix|" + dir + "/s|grpc")
+		return forever()
+	case "future":
+		fmt.Println("1|2|unix|" + dir + "/s|grpc")
+		return forever()
+	case "mute":
+		l, err := net.Listen("unix", dir+"/s")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("1|1|unix|" + dir + "/s|grpc")
+		for {
+			if _, err := l.Accept(); err != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// liar breaks the protocol in its replies.
+type liar struct {
+	wire.RepairTransformServer
+}
+
+func (l *liar) Repair(ctx context.Context, in *wire.RepairRequest) (*wire.RepairReply, error) {
+	out, err := l.RepairTransformServer.Repair(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range in.Envelopes {
+		switch string(e.GetValue().GetValue()) {
+		case "lie: count":
+			out.Results = out.Results[:len(out.Results)-1]
+		case "lie: more":
+			out.Results = append(out.Results, out.Results[0])
+		case "lie: order":
+			out.Results[0], out.Results[len(out.Results)-1] = out.Results[len(out.Results)-1], out.Results[0]
+		case "lie: item":
+			out.Results[i].Item = "qother"
+		case "lie: batch":
+			out.Batch++
+		case "lie: outcome":
+			out.Results[i].Outcome = 77
+		case "lie: unchanged":
+			out.Results[i].Outcome = wire.Outcome_UNCHANGED
+			out.Results[i].Value = &wire.Nullable{Value: []byte("changed")}
+		case "lie: report":
+			for range 1000 {
+				out.Results[i].Report.Changed = append(out.Results[i].Report.Changed, "/a")
+			}
+		case "lie: path":
+			out.Results[i].Report.Changed = []string{"the customer is Ada"}
+		case "lie: card":
+			out.Results[i].Report.Changed = []string{"/card/4111111111111111"}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"reprieve.dev/plugins/sdk"
+)
+
+// villain attacks as the value of a record says.
+type villain struct{}
+
+func (villain) Configure(config []byte) error {
+	if strings.Contains(string(config), "refuse") {
+		return fmt.Errorf("unknown key \"refuse\"")
+	}
+	return nil
+}
+
+func (villain) Repair(e *sdk.Envelope) sdk.Result {
+	verb, arg, _ := strings.Cut(string(e.Value), ": ")
+	if f, ok := attacks[verb]; ok {
+		if err := f(arg); err != nil {
+			return sdk.Rejected("blocked")
+		}
+		return sdk.Repaired().SetValue([]byte("THROUGH"))
+	}
+	switch verb {
+	case "hang":
+		time.Sleep(time.Hour)
+	case "spin":
+		for i := 0; ; i++ {
+			if i < 0 {
+				break
+			}
+		}
+	case "exit":
+		os.Exit(7)
+	case "panic":
+		panic("the card is 4111111111111111")
+	case "big":
+		return sdk.Repaired().SetValue(make([]byte, 64<<20))
+	case "random":
+		b := make([]byte, 8)
+		_, _ = rand.Read(b)
+		return sdk.Repaired().SetValue([]byte(fmt.Sprintf("%x", b)))
+	case "stdout":
+		for range 100 {
+			fmt.Println(strings.Repeat("chatter ", 1000))
+		}
+	case "stderr":
+		line := strings.Repeat("x", 1<<20)
+		for range 10 {
+			syscall.Write(2, []byte(line))
+		}
+	case "say":
+		fmt.Fprintln(os.Stderr, "working on", arg)
+		syscall.Write(2, []byte("again "+arg+" \x1b[31m\n"))
+	case "note":
+		return sdk.Repaired().SetValue([]byte("fixed")).Note("saw " + arg)
+	case "reason":
+		return sdk.Rejected("cannot do " + arg)
+	case "same":
+		return sdk.Unchanged()
+	case "env":
+		return sdk.Repaired().SetValue([]byte(strings.Join(os.Environ(), "\n")))
+	}
+	return sdk.Repaired().SetValue([]byte("fixed"))
+}
+
+// attacks return nil when they got through.
+var attacks = map[string]func(arg string) error{
+	"tcp":  func(a string) error { return dial("tcp", a) },
+	"udp":  func(a string) error { return dial("udp", a) },
+	"unix": func(a string) error { return dial("unix", a) },
+	"listen": func(string) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err == nil {
+			l.Close()
+		}
+		return err
+	},
+	"netlink": func(string) error {
+		_, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW, 0)
+		return err
+	},
+	"read":  func(a string) error { _, err := os.ReadFile(a); return err },
+	"list":  func(a string) error { _, err := os.ReadDir(a); return err },
+	"write": func(a string) error { return os.WriteFile(a, []byte("x"), 0o600) },
+	"fill": func(string) error {
+		for i := range 100 {
+			f, err := os.Create(os.Getenv("PLUGIN_UNIX_SOCKET_DIR") + "/f" + strconv.Itoa(i))
+			if err != nil {
+				return err
+			}
+			if _, err = f.WriteString("x"); err != nil {
+				return err
+			}
+			f.Close()
+		}
+		return nil
+	},
+	"fds": func(string) error {
+		for fd := 5; fd < 64; fd++ {
+			var st syscall.Stat_t
+			if syscall.Fstat(fd, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG {
+				return nil
+			}
+		}
+		return syscall.EBADF
+	},
+	"exec": func(string) error { return exec.Command("/bin/sh", "-c", "true").Run() },
+	"fork": func(string) error {
+		pid, _, e := syscall.RawSyscall(syscall.SYS_FORK, 0, 0, 0)
+		if e != 0 {
+			return e
+		}
+		if pid == 0 {
+			syscall.RawSyscall(syscall.SYS_NANOSLEEP, 0, 0, 0)
+			syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
+		}
+		return nil
+	},
+	"bomb": func(string) error {
+		n := 0
+		for range 3000 {
+			pid, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+			if e == 0 && pid == 0 {
+				for {
+					syscall.RawSyscall(syscall.SYS_PAUSE, 0, 0, 0)
+				}
+			}
+			if e == 0 {
+				n++
+			}
+		}
+		if n == 0 {
+			return syscall.EPERM
+		}
+		return nil
+	},
+	"threads": func(string) error {
+		var wg sync.WaitGroup
+		for range 3000 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				ts := syscall.Timespec{Sec: 5}
+				syscall.Nanosleep(&ts, nil)
+			}()
+		}
+		wg.Wait()
+		return nil
+	},
+	"kill": func(a string) error {
+		pid, _ := strconv.Atoi(a)
+		return syscall.Kill(pid, 0)
+	},
+	"ptrace": func(a string) error {
+		pid, _ := strconv.Atoi(a)
+		return syscall.PtraceAttach(pid)
+	},
+	"memory": func(string) error {
+		var all [][]byte
+		for range 4096 {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			all = append(all, b)
+		}
+		return nil
+	},
+	"shared": func(string) error {
+		_, err := syscall.Mmap(-1, 0, 1<<30, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|syscall.MAP_ANON)
+		return err
+	},
+	"unshare": func(string) error { return syscall.Unshare(syscall.CLONE_NEWUSER) },
+	"mount":   func(string) error { return syscall.Mount("none", "/", "tmpfs", 0, "") },
+	"symlink": func(string) error { return os.Symlink("/etc/passwd", os.Getenv("PLUGIN_UNIX_SOCKET_DIR")+"/l") },
+	"setuid": func(string) error {
+		_, _, e := syscall.RawSyscall(syscall.SYS_SETUID, 0, 0, 0)
+		if e != 0 {
+			return e
+		}
+		return nil
+	},
+}
+
+func dial(network, addr string) error {
+	c, err := net.DialTimeout(network, addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	return err
+}
