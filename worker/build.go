@@ -210,15 +210,8 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	}
 	ps.close = append(ps.close, func() { logClose(w, c.Name, "source", src.Close()) })
 	o.Source = src
-	sink, err := w.sink(ps, source, c.Name)
-	if err != nil {
+	if err := w.sinks(ctx, ps, &o, c, source, letters); err != nil {
 		return nil, err
-	}
-	o.Sink, o.Letters = sink, sink
-	if letters.Name != source.Name {
-		if o.Letters, err = w.sink(ps, letters, c.Name+"-letters"); err != nil {
-			return nil, err
-		}
 	}
 	ps.engine = engine.New(o)
 	return ps, nil
@@ -247,17 +240,60 @@ func (w *Worker) unhealthy(pp *PipelinePlan, services func(*pipeline.Failure) bo
 	}
 }
 
+// sinks opens what a pipeline writes with: one producer for each cluster. With exactly_once the source cluster's is
+// transactional, under an id that is this worker's and this pipeline's: opening it fences an earlier life.
+func (w *Worker) sinks(ctx context.Context, ps *parts, o *engine.Options, c *config.Pipeline, source, letters kafka.Cluster) error {
+	if c.Delivery == "exactly_once" {
+		opening, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		tx, err := kafka.NewTx(opening, kafka.TxConfig{Cluster: source, ClientID: "reprieve-" + c.Name, TransactionalID: c.Name + "/" + w.name(), Log: w.o.Log})
+		if err != nil {
+			return err
+		}
+		ps.close = append(ps.close, func() { w.closeSink(c.Name, tx.Close) })
+		o.Sink, o.Letters, o.Tx = tx, tx, tx
+	} else {
+		sink, err := w.sink(ps, source, c.Name)
+		if err != nil {
+			return err
+		}
+		o.Sink, o.Letters = sink, sink
+	}
+	if letters.Name == source.Name && o.Tx == nil {
+		return nil
+	}
+	apart, err := w.sink(ps, letters, c.Name+"-letters") // for letters on another cluster, and for probes: a transaction cannot probe
+	if err != nil {
+		return err
+	}
+	o.Prober = apart
+	if letters.Name != source.Name {
+		o.Letters = apart
+	}
+	return nil
+}
+
+// name is this worker's: stable, because transactional ids follow from it.
+func (w *Worker) name() string {
+	if n := w.o.Plan.Config.Name; n != "" {
+		return n
+	}
+	return w.o.Host
+}
+
 func (w *Worker) sink(ps *parts, c kafka.Cluster, client string) (*kafka.Sink, error) {
 	s, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-" + client, Log: w.o.Log})
 	if err != nil {
 		return nil, err
 	}
-	ps.close = append(ps.close, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 10*time.Second)
-		defer cancel()
-		logClose(w, client, "sink", s.Close(ctx))
-	})
+	ps.close = append(ps.close, func() { w.closeSink(client, s.Close) })
 	return s, nil
+}
+
+func (w *Worker) closeSink(name string, shut func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 10*time.Second)
+	defer cancel()
+	logClose(w, name, "sink", shut(ctx))
 }
 
 func logClose(w *Worker, name, what string, err error) {

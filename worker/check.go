@@ -92,7 +92,6 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 			ps = append(ps, notYet(doc.At(path), "", what))
 		}
 	}
-	add(c.Delivery == "exactly_once", "delivery", "transactions (exactly_once)")
 	add(c.Source.Ordering.Scope != "none" && c.Source.Ordering.OnQuarantine != "none", "source.ordering", "blocked keys and partitions (ordering)")
 	add(c.Quarantine.Encrypt, "quarantine.encrypt", "sealed letters (encrypt: true)")
 	add(c.Quarantine.SealOriginals, "quarantine.seal_originals", "vault topics (seal_originals)")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"reprieve.dev/custody"
@@ -81,6 +82,7 @@ type DeskOptions struct {
 	Keys   Keys
 	Items  *custody.Items
 	Name   string // of this executor
+	By     string // who acts: a halt is theirs, and they may not lift it
 	Clock  pipeline.Clock
 	Log    *slog.Logger
 	Source func(cluster string) (pipeline.Log, bool)
@@ -114,9 +116,10 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 	}
 	so := redrive.Options{
 		Items: o.Items, Name: o.Name, Clock: o.Clock, Wait: wait, Ring: o.Keys.Ring, Identity: o.Keys.Identity, Log: o.Log, Source: o.Source,
-		Targets: func(name string) (*redrive.Target, bool) { t, ok := d.Targets[name]; return t, ok },
-		Bound:   redrive.Rate(o.Plan.Config.Bounds.Redrive.PerSecond()),
-		Send:    sender(o),
+		Targets:   func(name string) (*redrive.Target, bool) { t, ok := d.Targets[name]; return t, ok },
+		Bound:     redrive.Rate(o.Plan.Config.Bounds.Redrive.PerSecond()),
+		Send:      sender(o),
+		ClusterID: clusterIDs(o.Plan),
 	}
 	approvers, err := o.Plan.approvers()
 	if err != nil {
@@ -127,10 +130,32 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 		if err := d.openBoard(ctx, o, approvers); err != nil {
 			return nil, err
 		}
-		so.Board = board{d.Board, o.Keys.Ring, o.Name}
+		so.Board = redrive.ControlBoard{Board: d.Board, By: control.ByRing(o.Keys.Ring), Writer: o.By}
 	}
 	d.Service = redrive.New(so)
 	return d, nil
+}
+
+// clusterIDs answers by which id the ledger knows a cluster, and asks each cluster once.
+func clusterIDs(p *Plan) func(context.Context, string) (string, error) {
+	var mu sync.Mutex
+	known := map[string]string{}
+	return func(ctx context.Context, name string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if id, ok := known[name]; ok {
+			return id, nil
+		}
+		c, err := p.Cluster(name)
+		if err != nil {
+			return "", err
+		}
+		id, err := ClusterID(ctx, c)
+		if err == nil {
+			known[name] = id
+		}
+		return id, err
+	}
 }
 
 // wait is how executors wait: real time.
@@ -214,31 +239,6 @@ func (d *Desk) openBoard(ctx context.Context, o DeskOptions, approvers []redrive
 	ready, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return d.Board.WaitReady(ready)
-}
-
-// board is the control topic as redrive sees it. What was not heard of for 10 s counts as a halt (INV-HALT).
-type board struct {
-	b    *control.Board
-	ring *seal.Ring
-	name string
-}
-
-func (b board) Halted(name string) (string, bool) {
-	if b.b.Stale() > 10*time.Second {
-		return "the control topic was not heard of for 10 s", true
-	}
-	s, err := b.b.Snapshot()
-	if err != nil {
-		return err.Error(), true
-	}
-	if e, halted := s.Halted(name); halted {
-		return e.By + " halted redrives: " + e.HaltState().Reason, true
-	}
-	return "", false
-}
-
-func (b board) Halt(ctx context.Context, name, by, why string) error {
-	return b.b.Halt(ctx, control.ByRing(b.ring), by, name, why)
 }
 
 // Lift writes a person's lift of the halt on the control topic. Codes: ERR_REDRIVE_STATE (no halt stands), ERR_PERMISSION_DENIED,

@@ -28,6 +28,7 @@ func Roles() []Role { return []Role{RolePipelines, RoleCustodian} }
 type Options struct {
 	Plan       *Plan
 	Roles      []Role
+	Host       string // stands in for the worker's name when its file has none
 	InstanceID string // static membership of the consumer groups; "" is dynamic
 	Limits     engine.Limits
 	Clock      pipeline.Clock

@@ -23,7 +23,7 @@ func (a *app) openRedrive(ctx context.Context, o opening, board bool) (*desk, *w
 	if name == "" {
 		name = "cli"
 	}
-	rd, err := worker.NewDesk(ctx, worker.DeskOptions{Plan: d.plan, Keys: d.keys, Items: d.items, Name: name + "-" + d.who.Subject,
+	rd, err := worker.NewDesk(ctx, worker.DeskOptions{Plan: d.plan, Keys: d.keys, Items: d.items, Name: name + "-" + d.who.Subject, By: d.who.Subject,
 		Clock: a.clock, Log: a.log(), Source: d.source, Board: board})
 	if err != nil {
 		d.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,9 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o := worker.Options{Plan: plan, InstanceID: instance, Clock: a.clock, Log: a.log(), Meter: worker.NewMeter(reg)}
+	if host, err := os.Hostname(); err == nil {
+		o.Host = host
+	}
 	for _, r := range roles {
 		switch worker.Role(r) {
 		case worker.RolePipelines, worker.RoleCustodian:

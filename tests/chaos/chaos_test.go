@@ -30,8 +30,18 @@ func rounds(t *testing.T) int {
 }
 
 // A run of 50,000 records is killed at random points, again and again: nothing is lost, whatever was done twice.
-func TestChaosKillLosesNothing(t *testing.T) {
+func TestChaosKillLosesNothing(t *testing.T) { kills(t, false) }
+
+// With exactly_once nothing is there twice either, for readers of committed records.
+func TestChaosKillExactlyOnce(t *testing.T) { kills(t, true) }
+
+func kills(t *testing.T, exactly bool) {
 	l := lab.New(t, services.Kafka(t))
+	if exactly {
+		l.Edit("pipelines/billing.yaml", "delivery: at_least_once", "delivery: exactly_once")
+		// on the same cluster letters are in the transaction; on another one they are unique by quarantine id only
+		l.Edit("pipelines/billing.yaml", "cluster: dlq", "cluster: main")
+	}
 	const records = 50_000
 	g := billing.Generator{Seed: 11, Count: records, Poison: 0.002, Secrets: 0.01, SchemaID: l.SchemaID}
 	var msgs []pipeline.Message
@@ -40,15 +50,15 @@ func TestChaosKillLosesNothing(t *testing.T) {
 		msgs = append(msgs, m)
 	}
 	in, retry := l.Topic("billing.invoices.v1"), l.Topic("billing.invoices.v1.retry")
-	kills := rounds(t)
+	times := rounds(t)
 	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d, %d kills", seed, kills)
+	t.Logf("seed %d, %d kills", seed, times)
 	random := rand.New(rand.NewPCG(seed, 1))
-	share := records / kills
-	for k := range kills {
+	share := records / times
+	for k := range times {
 		// Each kill meets fresh records in flight; the last share also has what is left.
 		end := (k + 1) * share
-		if k == kills-1 {
+		if k == times-1 {
 			end = records
 		}
 		l.Write(msgs[k*share : end])
@@ -107,7 +117,15 @@ func TestChaosKillLosesNothing(t *testing.T) {
 			lost++
 		}
 	})
-	t.Logf("%d kills: %d records, %d delivered of which %d again, %d dead letters, %d lost", kills, seen, total, total-len(out), len(dead), lost)
+	t.Logf("%d kills: %d records, %d delivered of which %d again, %d dead letters, %d lost", times, seen, total, total-len(out), len(dead), lost)
+	if twice := total - len(out); exactly && twice != 0 {
+		t.Errorf("%d records are there twice", twice)
+	}
+	for at, n := range dead {
+		if exactly && n != 1 {
+			t.Errorf("%s has %d dead letters", at, n)
+		}
+	}
 	if lost != 0 || seen != records || len(out)+len(dead) != records {
 		t.Errorf("lost %d; %d delivered and %d dead letters of %d", lost, len(out), len(dead), records)
 	}

@@ -151,6 +151,18 @@ func (l *Lab) writeFiles() {
 	l.check(err)
 }
 
+// Edit replaces text in one of the lab's files.
+func (l *Lab) Edit(file, old, new string) {
+	l.T.Helper()
+	path := filepath.Join(l.Dir, file)
+	text, err := os.ReadFile(path)
+	l.check(err)
+	if !strings.Contains(string(text), old) {
+		l.T.Fatalf("%s has no %q", file, old)
+	}
+	l.check(os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o644))
+}
+
 // Key is the credential file of operator, finance or second.
 func (l *Lab) Key(who string) string { return filepath.Join(l.Dir, "keys", who+".pem") }
 
