@@ -10,9 +10,8 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"reprieve.dev/config"
+	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
@@ -37,7 +36,7 @@ func profileCommand(ctx context.Context, args []string) error {
 		return ps
 	}
 	w, err := worker.New(worker.Options{Plan: plan, Roles: []worker.Role{worker.RolePipelines}, Clock: time.Now,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Meter: worker.NewMeter(prometheus.NewRegistry())})
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Meter: discard{}})
 	if err != nil {
 		return err
 	}
@@ -52,3 +51,13 @@ func profileCommand(ctx context.Context, args []string) error {
 	pprof.StopCPUProfile()
 	return errors.Join(err, to.Close())
 }
+
+// discard is a meter that counts nothing.
+type discard struct{}
+
+func (discard) Add(float64)                                                       {}
+func (discard) Set(float64)                                                       {}
+func (discard) Observe(float64)                                                   {}
+func (discard) Counter(string, string, ...string) pipeline.Counter                { return discard{} }
+func (discard) Gauge(string, string, ...string) pipeline.Gauge                    { return discard{} }
+func (discard) Histogram(string, string, []float64, ...string) pipeline.Histogram { return discard{} }
