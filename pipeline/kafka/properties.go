@@ -157,6 +157,9 @@ func (l logs) drain() {
 
 // write maps syslog levels. Errors of single brokers are warnings: the library reconnects by itself.
 func (l logs) write(e client.LogEvent) {
+	if e.Tag == "ASSIGN" && strings.Contains(e.Message, "incremental_assign()") {
+		return // how a rebalance is left open until the owner answers it (Source.deferAnswer)
+	}
 	level := slog.LevelDebug
 	switch {
 	case e.Level <= 2:
