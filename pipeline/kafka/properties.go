@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 
