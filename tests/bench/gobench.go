@@ -38,6 +38,8 @@ func goEntries() []entry {
 			baseline: "RedactJSON/clean/encoding-json", less: true, least: 1},
 		{name: "billing_stages", what: "the full stage list of the billing pipeline over a batch in memory, a record", pkg: "./worker",
 			bench: "BillingStages", unit: "ns/record", value: "BillingStages"},
+		{name: "partition_loop", what: "the engine itself: begin, compose, settle, a record", pkg: "./pipeline/engine", bench: "PartitionLoop", unit: "ns/record",
+			value: "PartitionLoop"},
 		{name: "repair_builtin", what: "repair a batch of items by set@1.0.0, with all checks", pkg: "./transforms", bench: "RepairBuiltin", unit: "items/s",
 			value: "RepairBuiltin/SetAvro"},
 		{name: "triage_page_sqlite", what: "the page of groups over 20,000 items", pkg: "./custody", bench: "TriagePage/sqlite", unit: "ns/op",
