@@ -137,7 +137,7 @@ func TestOurClientWorksWithIt(t *testing.T) {
 	if f != nil || s.Text() != v1 {
 		t.Fatalf("by id: %v, %v", s, f)
 	}
-	_, out, _ := call(t, r.URL(), "GET", fmt.Sprintf("/subjects/invoices-value/versions/1"), "")
+	_, out, _ := call(t, r.URL(), "GET", "/subjects/invoices-value/versions/1", "")
 	if s, f = c.ByGUID(ctx, out["guid"].(string)); f != nil || s.Text() != v1 {
 		t.Fatalf("by GUID: %v, %v", s, f)
 	}

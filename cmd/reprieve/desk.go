@@ -34,7 +34,6 @@ type opening struct {
 	ledger     string // by name; "" is the only one
 	credential string
 	pipelines  bool // their files are needed too
-	kafka      bool // faithful bytes may be read from topics
 }
 
 // flags adds the flags that every verb over the ledger has.

@@ -15,7 +15,6 @@ type resolved struct {
 	root  *step
 	names map[string]string // writer path -> reader path, where they differ
 	types *typ              // reader root
-	limit int64
 }
 
 // renamed is the reader's path of a place of the writer, if it has another one.

@@ -172,8 +172,8 @@ func parseIndexes(b []byte, plain bool) (indexes []int, n int, f *pipeline.Failu
 
 // protoTags are the confluent.field_meta tags of a field.
 func protoTags(f protoreflect.FieldDescriptor) (tags []string) {
-	o, ok := f.Options().(proto.Message)
-	if !ok || o == nil {
+	o := f.Options()
+	if o == nil {
 		return nil
 	}
 	m := o.ProtoReflect()

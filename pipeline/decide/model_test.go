@@ -232,15 +232,14 @@ func (twoFields) Rebind([]byte) error { return nil }
 // engineModel is a worker that dies whenever it works a poisonous record, and sometimes of itself. Only the checkpoint
 // survives.
 type engineModel struct {
-	t        *rapid.T
-	stored   pipeline.Checkpoint
-	poison   map[int64]bool
-	end      int64
-	inWork   map[int64]int // crashes that a record was in work at
-	settled  map[int64]string
-	stray    int // crashes left that are nobody's fault
-	batch    int64
-	metadata bool
+	t       *rapid.T
+	stored  pipeline.Checkpoint
+	poison  map[int64]bool
+	end     int64
+	inWork  map[int64]int // crashes that a record was in work at
+	settled map[int64]string
+	stray   int // crashes left that are nobody's fault
+	batch   int64
 }
 
 // commit stores a checkpoint the way a broker keeps it.

@@ -60,7 +60,7 @@ func (e *environment) decorate(i interpreter.InterpretableV2) (interpreter.Inter
 	ours := &call{id: theirs.ID(), args: theirs.Args()}
 	name := theirs.Function()
 	switch name {
-	case operators.LogicalNot, operators.NotStrictlyFalse, operators.OldNotStrictlyFalse, operators.Conditional, operators.Index:
+	case operators.LogicalNot, operators.NotStrictlyFalse, operators.Conditional, operators.Index:
 		return i, nil // constant cost, and not all of them are strict
 	case overloads.Matches:
 		apply, err := matching(ours.args)

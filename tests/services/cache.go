@@ -53,7 +53,7 @@ func cached(name string, make func(dir string) error) (string, error) {
 func maven(args ...string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("Maven is needed to download it: %w", err)
+		return fmt.Errorf("it is downloaded by Maven: %w", err)
 	}
 	return run(exec.Command(mvn, append([]string{"-q", "-B", "--no-transfer-progress"}, args...)...))
 }
@@ -98,7 +98,7 @@ func java(least int) (string, error) {
 		}
 	}
 	if len(all) == 0 {
-		return "", fmt.Errorf("Java %d or newer is needed (searched /usr/lib/jvm, JAVA_HOME and the path)", least)
+		return "", fmt.Errorf("it needs Java %d or newer (searched /usr/lib/jvm, JAVA_HOME and the path)", least)
 	}
 	return slices.MaxFunc(all, func(a, b found) int { return a.version - b.version }).path, nil
 }
