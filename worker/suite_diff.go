@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
@@ -92,7 +94,7 @@ func (c *comparison) message(ctx context.Context, e *SuiteExpect, ms []pipeline.
 	asked := e.Topic != "" || e.Key != nil || e.Value != nil || len(e.Headers) > 0
 	if len(ms) == 0 {
 		if asked {
-			c.differ("topic", cmp(e.Topic, "a message"), "nothing is written")
+			c.differ("topic", cmp.Or(e.Topic, "a message"), "nothing is written")
 		}
 		return nil
 	}
@@ -247,6 +249,9 @@ func (c *comparison) secrets(texts []string, t engine.Tried, view []byte, reason
 
 func shownBytes(b []byte) string {
 	s := string(pipeline.AppendBytesForm(nil, b))
+	if b != nil && utf8.Valid(b) {
+		s = shownJSON(string(b))
+	}
 	if len(s) > 300 {
 		s = s[:297] + "..."
 	}
@@ -266,11 +271,4 @@ func shownJSON(v any) string {
 		return "?"
 	}
 	return string(b)
-}
-
-func cmp(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -312,4 +312,3 @@ func (r *SuiteReply) Validate(n config.Node) (ps config.Problems) {
 	}
 	return ps
 }
-

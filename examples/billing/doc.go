@@ -16,10 +16,10 @@ const (
 	LargeTopic       = "billing.large.v1"
 )
 
-//go:embed reprieve.yaml pipelines policies invoice.avsc
+//go:embed reprieve.yaml pipelines policies tests invoice.avsc
 var files embed.FS
 
-// Files are reprieve.yaml, pipelines/, policies/ and invoice.avsc, to be written into a folder.
+// Files are reprieve.yaml, pipelines/, policies/, tests/ and invoice.avsc, to be written into a folder.
 func Files() fs.FS { return files }
 
 // Schema is the Avro schema of an invoice; the registry's subject is Subject.

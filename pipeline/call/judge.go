@@ -140,3 +140,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	return min(max(at.Sub(now), 0), longestAfter)
 }
+
+// Judge tells what a status means for a request to target, as if a service had answered it: for tests of pipelines.
+func Judge(target string, r Request, status int, after time.Duration) *pipeline.Failure {
+	x := exchange{c: &Client{o: Options{Target: target}}, repeatable: r.Repeatable, effect: r.Effect, sent: true, status: status, after: after}
+	return x.judge(nil)
+}
