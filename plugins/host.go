@@ -25,9 +25,12 @@ type Options struct {
 	Start  time.Duration // for a start until the plugin has said what it is; 10 s
 	Call   time.Duration // for one batch; 5 s
 	Output int64         // largest answer in bytes; 8 MiB
+	// Most is the best level that is tried: less than isolated where a process must start quickly, or in tests.
+	Most sandbox.Level
 	// Insecure allows level process where the pins allow it. For development only.
 	Insecure bool
-	// RepeatOneIn is how often a batch is asked again in a second process: 1 is always; 0 is 1 in 100.
+	// RepeatOneIn is how often a batch is asked again in a second process: 1 is always; 0 is 1 in 100, from the first;
+	// below 0 is never.
 	RepeatOneIn int
 	// Failures is how many crashes, and timeouts counting five each, a plugin may have within a minute; 100.
 	Failures int
@@ -67,6 +70,7 @@ type loaded struct {
 func Open(ctx context.Context, o Options) (*Host, error) {
 	o.Start = or(o.Start, 10*time.Second)
 	o.Call = or(o.Call, 5*time.Second)
+	o.Most = or(o.Most, sandbox.Isolated)
 	o.Output = or(o.Output, 8<<20)
 	o.RepeatOneIn = or(o.RepeatOneIn, 100)
 	o.Failures = or(o.Failures, 100)
@@ -82,6 +86,9 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted, sandbox.Process} {
 		if l == sandbox.Process && !o.Insecure {
 			break
+		}
+		if l > o.Most {
+			continue
 		}
 		probe, cancel := context.WithTimeout(ctx, o.Start)
 		did, _, err := h.spawner.Probe(probe, sandbox.Spec{Level: l, Limits: o.Limits})

@@ -108,12 +108,12 @@ func (p *process) startFailure(err error, late bool) error {
 		r.drained.Wait()
 	}
 	switch {
-	case first != "":
-		return pipeline.Errorf(pipeline.CodePluginHandshake, p.ref, "it printed %q before the handshake", first).
-			With("Standard output belongs to the protocol: print to standard error.")
 	case late:
 		return pipeline.Errorf(pipeline.CodePluginHandshake, p.ref, "it printed no handshake within the start limit").
 			With("The plugin has to serve and print its handshake at once; the limit is sandbox.start in the worker file.")
+	case first != "":
+		return pipeline.Errorf(pipeline.CodePluginHandshake, p.ref, "it printed %q before the handshake", first).
+			With("Standard output belongs to the protocol: print to standard error.")
 	}
 	text := r.diary.clean(err.Error())
 	if r.running != nil && (strings.Contains(text, "exited before") || strings.Contains(text, "Failed to read any lines")) {

@@ -138,7 +138,7 @@ func (r *remote) once(ctx context.Context, in []transforms.Envelope, out []trans
 		p.end()
 		r.proc = nil
 	}
-	if r.h.o.RepeatOneIn == 1 || r.batch%uint64(r.h.o.RepeatOneIn) == 1 {
+	if n := r.h.o.RepeatOneIn; n == 1 || n > 1 && r.batch%uint64(n) == 1 {
 		return r.repeat(ctx, req, reply)
 	}
 	return nil

@@ -75,7 +75,7 @@ func open(t *testing.T, change func(*plugins.Options)) *world {
 	dir := t.TempDir()
 	l := &log{}
 	o := plugins.Options{Dir: filepath.Join(dir, "plugins"), Lock: filepath.Join(dir, "plugins.lock"), Start: 5 * time.Second, Call: 2 * time.Second,
-		RepeatOneIn: 1 << 30, Failures: 10_000, Clock: time.Now, Log: slog.New(slog.NewJSONHandler(l, nil))}
+		RepeatOneIn: -1, Failures: 10_000, Clock: time.Now, Log: slog.New(slog.NewJSONHandler(l, nil))}
 	if change != nil {
 		change(&o)
 	}

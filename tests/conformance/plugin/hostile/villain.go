@@ -47,7 +47,7 @@ func (villain) Repair(e *sdk.Envelope) sdk.Result {
 	case "panic":
 		panic("the card is 4111111111111111")
 	case "big":
-		return sdk.Repaired().SetValue(make([]byte, 64<<20))
+		return sdk.Repaired().SetValue(make([]byte, 10<<20))
 	case "random":
 		b := make([]byte, 8)
 		_, _ = rand.Read(b)

@@ -1,0 +1,247 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/plugins"
+	"reprieve.dev/plugins/sandbox"
+)
+
+// levels runs f at each level that this machine has.
+func levels(t *testing.T, f func(t *testing.T, w *world)) {
+	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted} {
+		t.Run(l.String(), func(t *testing.T) {
+			w := open(t, func(o *plugins.Options) { o.Most = l })
+			if had, why := w.Level(); had != l {
+				t.Skipf("level %s cannot be had here: %v", l, why)
+			}
+			w.install(sandbox.Restricted)
+			f(t, w)
+		})
+	}
+}
+
+// victims are what a plugin would like to reach: servers and files of the host.
+func victims(t *testing.T) map[string]string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "victim-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	touched := make(chan string, 100)
+	listen := func(network, addr string) string {
+		l, err := net.Listen(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				touched <- network
+				c.Close()
+			}
+		}()
+		return l.Addr().String()
+	}
+	tcp := listen("tcp", "127.0.0.1:0")
+	path := listen("unix", filepath.Join(dir, "s"))
+	if err := os.Chmod(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	abstract := listen("unix", fmt.Sprintf("@reprieve-victim-%d", os.Getpid()))
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		udp.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if n, _, err := udp.ReadFrom(make([]byte, 10)); err == nil {
+			t.Errorf("%d bytes reached a UDP port of the host", n)
+		}
+		udp.Close()
+		select {
+		case what := <-touched:
+			t.Errorf("a %s server of the host was reached", what)
+		default:
+		}
+		if b, err := os.ReadFile(secret); err != nil || string(b) != "secret" {
+			t.Errorf("a file of the host was changed: %q %v", b, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+			t.Error("a file was made on the host")
+		}
+	})
+	me := fmt.Sprint(os.Getpid())
+	return map[string]string{
+		"TCP of the host": "tcp: " + tcp, "UDP of the host": "udp: " + udp.LocalAddr().String(), "Unix socket of the host": "unix: " + path,
+		"abstract socket of the host": "unix: " + abstract, "listen on TCP": "listen: ", "netlink": "netlink: ",
+		"a file that all may read": "read: " + secret, "password file": "read: /etc/passwd", "environment of the host": "read: /proc/" + me + "/environ",
+		"environment of process 1": "read: /proc/1/environ", "list the root folder": "list: /", "list processes": "list: /proc",
+		"write a file that all may write": "write: " + secret, "make a file": "write: " + filepath.Join(dir, "new"), "write to /tmp": "write: /tmp/reprieve-plugin-was-here",
+		"fill its folder": "fill: ", "files of the host": "fds: ", "a shell": "exec: ", "fork": "fork: ", "fork bomb": "bomb: ", "thread bomb": "threads: ",
+		"signal the host": "kill: " + me, "signal everybody": "kill: -1", "ptrace the host": "ptrace: " + me, "4 GiB of memory": "memory: ",
+		"shared memory": "shared: ", "namespaces": "unshare: ", "mount": "mount: ", "symbolic link": "symlink: ", "become root": "setuid: ",
+	}
+}
+
+func TestEveryAttackIsBlockedOrEndsTheProcess(t *testing.T) {
+	levels(t, func(t *testing.T, w *world) {
+		tr, err := w.transform("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, attack := range victims(t) {
+			t.Run(name, func(t *testing.T) {
+				out := repair(t, tr, attack, "after")
+				switch c := code(&out[0]); {
+				case c == pipeline.CodePluginCrashed || c == pipeline.CodePluginTimeout:
+				case c == pipeline.CodeTransformFailed && strings.Contains(fmt.Sprint(out[0].Failure.Params), "blocked"):
+				default:
+					t.Errorf("code %q, value %q", c, out[0].Value)
+				}
+				if out[1].Failure != nil || string(out[1].Value) != "fixed" {
+					t.Errorf("another record paid for it: %+v", out[1].Failure)
+				}
+			})
+		}
+	})
+}
+
+func TestThePluginSeesNoEnvironmentButItsOwn(t *testing.T) {
+	t.Setenv("DATABASE_PASSWORD", "hunter2")
+	levels(t, func(t *testing.T, w *world) {
+		tr, err := w.transform("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := repair(t, tr, "env")
+		for _, line := range strings.Split(string(out[0].Value), "\n") {
+			name, _, _ := strings.Cut(line, "=")
+			switch name {
+			case "REPRIEVE_PLUGIN", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR":
+			default:
+				t.Errorf("it sees %q", line)
+			}
+		}
+	})
+}
+
+func TestTheRecordThatHurtsIsFoundAndTheOthersAreRepaired(t *testing.T) {
+	w := open(t, func(o *plugins.Options) { o.Call = 500 * time.Millisecond })
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]pipeline.Code{
+		"exit": pipeline.CodePluginCrashed, "panic": pipeline.CodePluginCrashed, "hang": pipeline.CodePluginTimeout, "spin": pipeline.CodePluginTimeout,
+		"big": pipeline.CodePluginAnswer, "lie: count": pipeline.CodePluginAnswer, "lie: more": pipeline.CodePluginAnswer, "lie: item": pipeline.CodePluginAnswer,
+		"lie: batch": pipeline.CodePluginAnswer, "lie: outcome": pipeline.CodePluginAnswer, "lie: unchanged": pipeline.CodePluginAnswer,
+		"lie: report": pipeline.CodePluginAnswer, "lie: path": pipeline.CodePluginAnswer, "lie: card": pipeline.CodePluginAnswer,
+	} {
+		t.Run(value, func(t *testing.T) {
+			values := make([]string, 20)
+			for i := range values {
+				values[i] = "fine"
+			}
+			values[13] = value
+			for i, r := range repair(t, tr, values...) {
+				switch {
+				case i == 13 && (code(&r) != want || string(r.Value) != value):
+					t.Errorf("code %q, want %q; value %q", code(&r), want, r.Value)
+				case i != 13 && (r.Failure != nil || string(r.Value) != "fixed"):
+					t.Errorf("record %d paid for it: %+v", i, r.Failure)
+				}
+			}
+		})
+	}
+	t.Run("another order", func(t *testing.T) { // alone it is no lie
+		out := repair(t, tr, "lie: order", "fine", "fine")
+		for i := range out {
+			if out[i].Failure != nil || string(out[i].Value) != "fixed" {
+				t.Errorf("record %d: %+v", i, out[i].Failure)
+			}
+		}
+	})
+	noCard(t, "the log", w.log.String())
+}
+
+func TestTwoAnswersForOneBatchStopTheVersion(t *testing.T) {
+	w := open(t, func(o *plugins.Options) { o.RepeatOneIn = 1 })
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := repair(t, tr, "fine"); out[0].Failure != nil {
+		t.Fatal(out[0].Failure)
+	}
+	if out := repair(t, tr, "random", "fine"); code(&out[0]) != pipeline.CodePluginNondeterministic || code(&out[1]) != pipeline.CodePluginNondeterministic {
+		t.Fatal(out[0].Failure, out[1].Failure)
+	}
+	if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginRefused {
+		t.Fatal("the version is not stopped:", out[0].Failure)
+	}
+	if _, err := w.transform(`{"a":1}`); pipeline.CodeOf(err) != pipeline.CodePluginNondeterministic {
+		t.Fatal("it is built again:", err)
+	}
+}
+
+func TestAPluginThatKeepsFailingIsLeftAlone(t *testing.T) {
+	now := time.Now()
+	w := open(t, func(o *plugins.Options) { o.Failures = 3; o.Clock = func() time.Time { return now } })
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if out := repair(t, tr, "exit"); code(&out[0]) != pipeline.CodePluginCrashed {
+			t.Fatal(out[0].Failure)
+		}
+	}
+	if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginRefused {
+		t.Fatal(out[0].Failure)
+	}
+	now = now.Add(time.Minute)
+	if out := repair(t, tr, "fine"); out[0].Failure != nil {
+		t.Fatal(out[0].Failure)
+	}
+}
+
+func TestACallerThatGivesUpEndsTheCall(t *testing.T) {
+	w := open(t, func(o *plugins.Options) { o.Call = time.Minute })
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := tr.Repair(ctx, envelopes("hang")); err == nil {
+		t.Fatal("it answered")
+	}
+	if out := repair(t, tr, "fine"); out[0].Failure != nil {
+		t.Fatal(out[0].Failure)
+	}
+}
