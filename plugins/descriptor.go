@@ -95,6 +95,28 @@ type Package struct {
 	program    []byte
 }
 
+// describe reads the descriptor of a folder.
+func describe(dir string) (*Descriptor, error) {
+	file := filepath.Join(dir, DescriptorFile)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, file, "there is no plugin here: %w", err).With("name the folder that holds " + DescriptorFile)
+	}
+	return parse(file, text)
+}
+
+func parse(file string, text []byte) (*Descriptor, error) {
+	d := &Descriptor{}
+	doc, ps := config.Parse(file, text, config.Options{})
+	if doc != nil {
+		ps = append(ps, doc.Decode(d)...)
+	}
+	if len(ps) > 0 {
+		return nil, ps
+	}
+	return d, nil
+}
+
 // Read reads the plugin in a folder: its descriptor and its program for this machine. Codes: ERR_CONFIG_* (as problems),
 // ERR_PLUGIN_UNKNOWN, ERR_PLUGIN_REFUSED.
 func Read(dir string) (*Package, error) {
@@ -103,14 +125,11 @@ func Read(dir string) (*Package, error) {
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, file, "there is no plugin here: %w", err).With("name the folder that holds " + DescriptorFile)
 	}
-	p := &Package{Dir: dir, About: pipeline.Digest(seal.SHA256(text))}
-	doc, ps := config.Parse(file, text, config.Options{})
-	if doc != nil {
-		ps = append(ps, doc.Decode(&p.Descriptor)...)
+	d, err := parse(file, text)
+	if err != nil {
+		return nil, err
 	}
-	if len(ps) > 0 {
-		return nil, ps
-	}
+	p := &Package{Dir: dir, Descriptor: *d, About: pipeline.Digest(seal.SHA256(text))}
 	var known []string
 	for _, a := range p.Descriptor.Artifacts {
 		if a.OS == runtime.GOOS && a.Arch == runtime.GOARCH {

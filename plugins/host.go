@@ -191,6 +191,15 @@ func (h *Host) seal(pkg *Package, least sandbox.Level) (*loaded, error) {
 	return &loaded{Package: pkg, sealed: f, level: h.best}, nil
 }
 
+// Doc is what the descriptor of a pinned plugin says of it; "not installed" if it cannot be read.
+func Doc(dir string, pin *Pin) string {
+	d, err := describe(folder(dir, pin.Ref()))
+	if err != nil {
+		return "not installed"
+	}
+	return d.Doc
+}
+
 // Kinds are the pinned plugins as transforms of a library. Files are read and compared with their pins when a transform is
 // built, not here. Codes: ERR_PLUGIN_LOCK, ERR_CONFIG_*.
 func (h *Host) Kinds(ctx context.Context) ([]transforms.Kind, error) {
@@ -201,21 +210,18 @@ func (h *Host) Kinds(ctx context.Context) ([]transforms.Kind, error) {
 	out := make([]transforms.Kind, 0, len(lock.Plugins))
 	for i := range lock.Plugins {
 		pin := &lock.Plugins[i]
-		k := transforms.Kind{Name: pin.Name, Version: pin.Version, Doc: "plugin", Artifact: pin.Digest(), Level: h.best.String()}
-		if pkg, err := Read(h.Folder(pin.Ref())); err == nil {
-			k.Doc = pkg.Descriptor.Doc
-		}
+		k := transforms.Kind{Name: pin.Name, Version: pin.Version, Doc: Doc(h.o.Dir, pin), Artifact: pin.Digest(), Level: h.best.String()}
 		k.Build = func(info transforms.Info, config []byte) (transforms.Transform, error) {
-			return h.build(ctx, pin, info, config)
+			return h.Build(ctx, pin, info, config)
 		}
 		out = append(out, k)
 	}
 	return out, nil
 }
 
-// build makes the transform of a configuration and starts its process, so that a wrong configuration is refused now. Codes:
+// Build makes the transform of a configuration and starts its process, so that a wrong configuration is refused now. Codes:
 // ERR_TRANSFORM_CONFIG, ERR_PLUGIN_*.
-func (h *Host) build(ctx context.Context, pin *Pin, info transforms.Info, config []byte) (transforms.Transform, error) {
+func (h *Host) Build(ctx context.Context, pin *Pin, info transforms.Info, config []byte) (transforms.Transform, error) {
 	if pin.Protocol != wire.Protocol {
 		return nil, pipeline.Errorf(pipeline.CodePluginLock, pin.Ref(), "it is pinned with protocol %d; the host speaks %d", pin.Protocol, wire.Protocol)
 	}

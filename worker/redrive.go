@@ -98,6 +98,11 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 			d.Close()
 		}
 	}()
+	kinds, closing, err := pluginKinds(ctx, PluginOptions(o.Plan.File, o.Plan.Config.Sandbox, o.Clock, o.Log))
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, closing)
 	registries := map[string]codec.Registry{}
 	lookup := func(name string) (codec.Registry, error) {
 		if r, ok := registries[name]; ok {
@@ -111,6 +116,11 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 		t, err := pp.Target(o.Plan, lookup)
 		if err != nil {
 			return nil, err
+		}
+		for _, k := range kinds {
+			if err := t.Library.Add(k); err != nil {
+				return nil, err
+			}
 		}
 		d.Targets[pp.Config.Name] = t
 	}
