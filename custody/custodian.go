@@ -14,6 +14,7 @@ import (
 
 // Adoption says about a dead-letter topic of somebody else what its letters do not say themselves.
 type Adoption struct {
+	Dialect  string // how its letters are spelled; found out if empty
 	Consumer string
 	Tenant   string
 	Pipeline string

@@ -149,7 +149,7 @@ func (k *Custodian) read(from map[pipeline.TP]int64) *read {
 }
 
 func (k *Custodian) letter(r *read, at pipeline.Position, rec *pipeline.Record) {
-	l, err := deadletter.Parse(at.Topic, rec, k.o.Ring)
+	l, err := deadletter.ParseAs(k.o.Adopt[at.Topic].Dialect, at.Topic, rec, k.o.Ring)
 	switch {
 	case err != nil:
 		k.damaged(r, at, rec, err)
@@ -182,7 +182,10 @@ func (k *Custodian) adopt(l *deadletter.Letter, at pipeline.Position, rec *pipel
 	set(&l.Cluster, k.o.Cluster)
 	id := k.o.Items.id
 	l.Item = foreignID(k.o.Items, l, at, k.o.Cluster)
-	l.DigestFaithful = pipeline.Digest(id.Digest(l.Value))
+	pointer := l.Faithful == deadletter.Source && l.Key == nil && l.Value == nil // it only says where its record stands
+	if !pointer {
+		l.DigestFaithful = pipeline.Digest(id.Digest(l.Value))
+	}
 	if k.o.Sanitizer == nil {
 		return true
 	}
@@ -192,8 +195,7 @@ func (k *Custodian) adopt(l *deadletter.Letter, at pipeline.Position, rec *pipel
 	}
 	l.Key, l.Value, l.Headers = clean.Key, clean.Value, clean.Headers
 	l.Reason, l.Stack = k.o.Sanitizer.Text(l.Reason), k.o.Sanitizer.Text(l.Stack)
-	l.Faithful = deadletter.Inline
-	if clean.Changed {
+	if l.Faithful = deadletter.Inline; clean.Changed || pointer {
 		l.Faithful = deadletter.Source
 	}
 	return true

@@ -33,7 +33,7 @@ func (p *Plan) intakes() map[string]*intake {
 	for _, a := range p.Config.Custody.Adopt {
 		in := of(a.Cluster)
 		in.letters[a.Topic] = true
-		ad := custody.Adoption{Consumer: a.Consumer}
+		ad := custody.Adoption{Dialect: a.Dialect, Consumer: a.Consumer}
 		if a.Tenant.From == "fixed" {
 			ad.Tenant = a.Tenant.Value
 		}

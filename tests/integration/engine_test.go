@@ -110,8 +110,10 @@ func (c *cluster) read(t *testing.T, topic string) (out []pipeline.Record) {
 // byTable decides as the code table says, with five retries.
 type byTable struct{ retry, dlq string }
 
-func (byTable) Reject(*pipeline.Batch, int) (pipeline.Failure, bool) { return pipeline.Failure{}, false }
-func (byTable) Digest() pipeline.Digest                              { return "sha256:test" }
+func (byTable) Reject(*pipeline.Batch, int) (pipeline.Failure, bool) {
+	return pipeline.Failure{}, false
+}
+func (byTable) Digest() pipeline.Digest { return "sha256:test" }
 func (p byTable) Decide(f pipeline.Facts) pipeline.Decision {
 	d := pipeline.Decision{Code: f.Code, Attempt: f.Attempt, Policy: p.Digest()}
 	if pipeline.Lookup(f.Code).Retryable() && f.Attempt < 5 {

@@ -24,8 +24,11 @@ type group struct {
 }
 
 // journey is the whole story of one record, typed as its people type it, with the worker in a process of its own.
-func journey(t *testing.T, bootstrap string) {
+func journey(t *testing.T, bootstrap, ledgerURL string) {
 	l := lab.New(t, bootstrap)
+	if ledgerURL != "" {
+		l.Ledger = ledgerURL
+	}
 	const invoices, adjustments = 6000, 600
 	g := billing.Generator{Seed: 7, Count: invoices, Poison: 0.01, Secrets: 0.02, SchemaID: l.SchemaID}
 	a := billing.Generator{Seed: 7, Count: adjustments, Poison: 0.05, Secrets: 0.02}
@@ -198,11 +201,15 @@ func assertRedacted(t *testing.T, l *lab.Lab) {
 	}
 }
 
-func TestJourneyOnApacheKafka(t *testing.T) { journey(t, services.Kafka(t)) }
+func TestJourneyOnApacheKafka(t *testing.T) { journey(t, services.Kafka(t), "") }
+
+func TestJourneyOnApacheKafkaAndPostgreSQL(t *testing.T) {
+	journey(t, services.Kafka(t), services.Postgres(t))
+}
 
 func TestJourneyOnTheEmbeddedBroker(t *testing.T) {
 	c := startCluster(t)
-	journey(t, c.Properties["bootstrap.servers"])
+	journey(t, c.Properties["bootstrap.servers"], "")
 }
 
 // make demo: one object, counted from the topics, twice in the same folder.

@@ -61,6 +61,7 @@ type Lab struct {
 	ID        string // prefix of every topic and group
 	Bootstrap string
 	Registry  string
+	Ledger    string // URL
 	SchemaID  int32
 	Cluster   kafka.Cluster
 	Admin     *kafka.Admin
@@ -74,7 +75,7 @@ func New(t testing.TB, bootstrap string) *Lab {
 	t.Helper()
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // never fails
-	l := &Lab{T: t, Dir: t.TempDir(), ID: "t" + hex.EncodeToString(id), Bootstrap: bootstrap}
+	l := &Lab{T: t, Dir: t.TempDir(), Ledger: "sqlite:reprieve.db", ID: "t" + hex.EncodeToString(id), Bootstrap: bootstrap}
 	reg, err := embedded.StartRegistry(embedded.RegistryConfig{Dir: filepath.Join(l.Dir, "registry")})
 	l.check(err)
 	t.Cleanup(func() { _ = reg.Close() })
@@ -168,7 +169,7 @@ func (l *Lab) Key(who string) string { return filepath.Join(l.Dir, "keys", who+"
 
 func (l *Lab) environment() []string {
 	return append(os.Environ(), "REPRIEVE_CONFIG="+filepath.Join(l.Dir, "reprieve.yaml"), "REPRIEVE_BOOTSTRAP="+l.Bootstrap,
-		"REPRIEVE_DLQ_BOOTSTRAP="+l.Bootstrap, "REPRIEVE_REGISTRY="+l.Registry, "REPRIEVE_HTTP=127.0.0.1:0", "REPRIEVE_LEDGER=sqlite:reprieve.db")
+		"REPRIEVE_DLQ_BOOTSTRAP="+l.Bootstrap, "REPRIEVE_REGISTRY="+l.Registry, "REPRIEVE_HTTP=127.0.0.1:0", "REPRIEVE_LEDGER="+l.Ledger)
 }
 
 // Command is one call of the program in the lab's folder.
