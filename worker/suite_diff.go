@@ -64,7 +64,7 @@ func (c *comparison) all(ctx context.Context, e *SuiteExpect, t engine.Tried) er
 	c.text("class", e.Class, class)
 	c.text("stage", e.Stage, failed)
 	if len(c.found) > before && reason != "" { // what really happened helps most
-		c.found[len(c.found)-1].Got += " (" + reason + ")"
+		c.found[len(c.found)-1].Reason = reason
 	}
 	if e.Reason != "" && !strings.Contains(reason, e.Reason) {
 		c.text("reason", e.Reason, reason)

@@ -155,7 +155,11 @@ func (m *maker) record(ctx context.Context, s SuiteRecord, offset int64) (pipeli
 	if s.From != "" {
 		base, ok := m.suite.Records[s.From]
 		if !ok {
-			return fail(m.bad("there is no record %q; records has %s", s.From, strings.Join(slices.Sorted(maps.Keys(m.suite.Records)), ", ")))
+			known := slices.Sorted(maps.Keys(m.suite.Records))
+			if len(known) == 0 {
+				return fail(m.bad("there is no record %q: the suite has no section records", s.From))
+			}
+			return fail(m.bad("there is no record %q; records has %s", s.From, strings.Join(known, ", ")))
 		}
 		if base.From != "" {
 			return fail(m.bad("the record %q is a copy itself", s.From))

@@ -43,6 +43,7 @@ type Difference struct {
 	What     string `json:"what"` // "code", "headers.region", "view/customer/email"
 	Want     string `json:"want"`
 	Got      string `json:"got"`
+	Reason   string `json:"reason,omitempty"` // why the record failed, where that helps
 }
 
 // SuiteOptions are what running suites needs.

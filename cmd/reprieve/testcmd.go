@@ -147,6 +147,9 @@ func printTested(t *table, out tested) {
 				}
 				last = d.Record
 				t.line("            %s\n              - %s\n              + %s", harmless(d.What), harmless(d.Want), harmless(d.Got))
+				if d.Reason != "" {
+					t.line("                %s", harmless(d.Reason))
+				}
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func writeJUnit(file string, out tested) error {
 				var what, text []string
 				for _, d := range r.Differences {
 					what = append(what, d.What)
-					text = append(text, harmless(fmt.Sprintf("record %d %s %s", d.Record, d.Position, d.What)), "- "+harmless(d.Want), "+ "+harmless(d.Got))
+					text = append(text, harmless(fmt.Sprintf("record %d %s %s", d.Record, d.Position, d.What)), "- "+harmless(d.Want), "+ "+harmless(d.Got+" "+d.Reason))
 				}
 				c.Failure = &junitTrouble{Message: harmless("not as expected: " + strings.Join(what, ", ")), Text: strings.Join(text, "\n")}
 				suite.Failures++
