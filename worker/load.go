@@ -17,6 +17,7 @@ import (
 	"reprieve.dev/pipeline/expr"
 	"reprieve.dev/pipeline/redact"
 	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/seal"
 )
 
 // codeExpression as problems spell codes.
@@ -27,6 +28,17 @@ type Plan struct {
 	File      string
 	Config    *config.Worker
 	Pipelines []*PipelinePlan
+
+	digest string // of the worker file
+}
+
+// Digest is the version of the whole configuration: worker file, pipeline files and policies.
+func (p *Plan) Digest() string {
+	parts := [][]byte{[]byte(p.digest)}
+	for _, pp := range p.Pipelines {
+		parts = append(parts, []byte(pp.File), []byte(pp.Digest), []byte(pp.Policy.Digest()))
+	}
+	return seal.SHA256(seal.LP(parts...))
 }
 
 // PipelinePlan is one checked pipeline file.
@@ -68,6 +80,7 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 		plan.Config = w
 		ps = append(ps, p...)
 		if doc != nil && w != nil {
+			plan.digest = doc.Digest()
 			ps = append(ps, checkWorker(w, doc)...)
 		}
 		ps = ps.Sorted()

@@ -247,7 +247,7 @@ func (w *world) startWorker(ctx context.Context) error {
 	for _, r := range worker.Roles() {
 		roles = append(roles, string(r))
 	}
-	go func() { ended <- background.runWorker(ctx, w.plan, roles, "") }()
+	go func() { ended <- background.runWorker(ctx, w.plan, roles, "", nil) }()
 	w.close = append(w.close, func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -24,14 +24,15 @@ func (a *app) runCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [PIPELINE...]", Short: "Run pipelines and the custodian until a signal comes",
 		Long: "Run reads the worker file and the pipeline files (by default the folder pipelines beside it), and runs them. On SIGTERM or\n" +
-			"Ctrl-C it finishes what is in work, commits and ends; a second signal ends it at once.",
+			"Ctrl-C it finishes what is in work, commits and ends; a second signal ends it at once. On SIGHUP it reads the files again:\n" +
+			"the old pipelines drain and the new ones start; files with a problem change nothing.",
 		Example: "  reprieve run\n  reprieve run pipelines/billing.yaml --roles pipelines",
 		RunE: func(c *cobra.Command, args []string) error {
 			plan, err := a.load(args)
 			if err != nil {
 				return err
 			}
-			return a.runWorker(c.Context(), plan, roles, instance)
+			return a.runWorker(c.Context(), plan, roles, instance, args)
 		},
 	}
 	var all []string
@@ -44,7 +45,7 @@ func (a *app) runCmd() *cobra.Command {
 }
 
 // runWorker runs a worker with its HTTP port until ctx ends.
-func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, instance string) error {
+func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, instance string, files []string) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o := worker.Options{Plan: plan, InstanceID: instance, Clock: a.clock, Log: a.log(), Meter: worker.NewMeter(reg)}
@@ -63,12 +64,14 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 	if err != nil {
 		return err
 	}
-	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.Handler(w, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), version), o)
+	r := &reloading{a: a, args: files, o: o}
+	r.now.Store(w)
+	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.Handler(r, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), version), o)
 	if err != nil {
 		return err
 	}
 	defer shut()
-	return w.Run(ctx)
+	return r.run(ctx)
 }
 
 // serve opens the HTTP port and returns what closes it.

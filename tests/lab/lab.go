@@ -262,6 +262,17 @@ func (w *Worker) Stop() int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
+// Reload sends SIGHUP.
+func (w *Worker) Reload() {
+	_ = w.cmd.Process.Signal(syscall.SIGHUP) // it may be gone already
+}
+
+// Log is what it logged so far.
+func (w *Worker) Log() string {
+	text, _ := os.ReadFile(w.out.Name()) // it was created by Start
+	return string(text)
+}
+
 // Exited tells whether it ended by itself.
 func (w *Worker) Exited() bool {
 	select {
