@@ -141,10 +141,15 @@ func (h *Host) Close() {
 }
 
 // Folder is where a plugin of that reference is installed.
-func (h *Host) Folder(ref string) string { return folder(h.o.Dir, ref) }
+func (h *Host) Folder(ref string) string { return Folder(h.o.Dir, ref) }
 
-func folder(dir, ref string) string {
+// Folder is where a plugin of that reference stands below the folder of installed plugins. A reference that is none stands
+// nowhere.
+func Folder(dir, ref string) string {
 	name, version, _ := strings.Cut(ref, "@")
+	if !nameForm.MatchString(name) || !versionForm.MatchString(version) {
+		return filepath.Join(dir, "not-a-plugin")
+	}
 	return filepath.Join(dir, filepath.FromSlash(name), version)
 }
 
@@ -193,7 +198,7 @@ func (h *Host) seal(pkg *Package, least sandbox.Level) (*loaded, error) {
 
 // Doc is what the descriptor of a pinned plugin says of it; "not installed" if it cannot be read.
 func Doc(dir string, pin *Pin) string {
-	d, err := describe(folder(dir, pin.Ref()))
+	d, err := describe(Folder(dir, pin.Ref()))
 	if err != nil {
 		return "not installed"
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -52,4 +53,27 @@ func replace(file string, b []byte, mode os.FileMode) error {
 		return err
 	}
 	return os.Rename(tmp, file)
+}
+
+// Installed are the references of the plugins below a folder, in order.
+func Installed(dir string) ([]string, error) {
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path == dir:
+			return fs.SkipAll
+		case err != nil:
+			return err
+		case e.Name() != DescriptorFile || e.IsDir():
+			return nil
+		}
+		if d, err := describe(filepath.Dir(path)); err == nil && Folder(dir, d.Ref()) == filepath.Dir(path) {
+			out = append(out, d.Ref())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, dir, "%w", err)
+	}
+	return out, nil
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/plugins"
+)
+
+func (a *app) conformCmd() *cobra.Command {
+	var call, start time.Duration
+	c := &cobra.Command{
+		Use: "conform PATH", Short: "Judge a plugin: does it keep what every plugin promises?",
+		Long: "Conform starts the plugin of a folder in the sandbox, at each level that this machine has, and checks it: handshake, what it\n" +
+			"says it is, its own vectors, the same answers from other processes and in other batches, hostile records, restart. The report\n" +
+			"is numbered and gives evidence for each check. It needs no worker file. Exit code 0: no check failed; 4: one did.",
+		Example: "  reprieve conform examples/plugin-go\n  reprieve conform ./my-plugin -o json",
+		Args:    exactly(1, "the folder that holds plugin.yaml"),
+		RunE: func(c *cobra.Command, args []string) error {
+			rep, err := plugins.Conform(c.Context(), plugins.Options{Call: call, Start: start, Clock: a.clock, Log: a.quiet()}, args[0])
+			if err != nil {
+				return err
+			}
+			err = a.print(rep, func(t *table) {
+				t.line("%s %s", rep.Plugin, rep.Digest)
+				for _, k := range rep.Checks {
+					t.line("%3d  %-4s  %s", k.Number, k.Result, harmless(k.Name))
+					t.line("           %s", harmless(k.Evidence))
+				}
+				if rep.OK {
+					t.line("conforms")
+				} else {
+					t.line("does not conform")
+				}
+			})
+			if err == nil && !rep.OK {
+				return silent(pipeline.ExitRefused)
+			}
+			return err
+		},
+	}
+	c.Flags().DurationVar(&call, "timeout", 5*time.Second, "time for one call")
+	c.Flags().DurationVar(&start, "start", 10*time.Second, "time for a start")
+	return c
+}
