@@ -111,8 +111,7 @@ func (a *app) planCmd() *cobra.Command {
 			req.Snapshot, req.Count, req.Digest = target.Snapshot, target.Count, string(target.Digest)
 			p, err := rd.Service.Plan(c.Context(), d.who, req)
 			if err != nil {
-				a.printExcluded(p)
-				return err
+				return a.nothingToSend(p, err)
 			}
 			return a.print(p, func(t *table) {
 				m := p.Manifest
@@ -120,11 +119,15 @@ func (a *app) planCmd() *cobra.Command {
 				t.pair("items", fmt.Sprintf("%d of %d selected", m.Selection.Count, m.Selection.Selected))
 				t.pair("to", m.Destination)
 				t.pair("rate", m.Pace.Rate)
-				t.pair("canary", m.Canary.N)
+				canary := "as few as cover partitions and causes"
+				if m.Canary.N > 0 {
+					canary = "at most " + many(m.Canary.N, "item")
+				}
+				t.pair("canary", canary)
 				t.pair("tenant", m.Tenant)
 				t.pair("asked for by", m.Requester)
 				for _, why := range slices.Sorted(maps.Keys(m.Selection.Excluded)) {
-					t.pair("left out: "+why, m.Selection.Excluded[why])
+					t.pair("left out: "+leftOut(why), m.Selection.Excluded[why])
 				}
 				t.line("\nnext: reprieve redrive dry-run %s", string(p.Digest)[7:19])
 			})
@@ -140,20 +143,6 @@ func (a *app) planCmd() *cobra.Command {
 	c.Flags().StringVar(&req.Unconfirmed, "unconfirmed", "", "accepted: take items of which it is not known whether the source moved on")
 	c.Flags().StringVar(&req.Horizon, "horizon", "", "accepted: take items past the deduplication horizon")
 	return c
-}
-
-// printExcluded says why a plan has nothing to send.
-func (a *app) printExcluded(p *redrive.Planned) {
-	if p == nil || a.format != "table" {
-		return
-	}
-	for i, e := range p.Excluded {
-		if i == 20 {
-			writeLine(a.err, "  ... and %d more", len(p.Excluded)-20)
-			break
-		}
-		writeLine(a.err, "  %s  %s  %s", e.Item, e.State, e.Reason)
-	}
 }
 
 func (a *app) dryRunCmd() *cobra.Command {
@@ -181,7 +170,7 @@ func (a *app) dryRunCmd() *cobra.Command {
 				t.pair("cannot go: "+code, r.CannotGo[code].Count)
 			}
 			for _, why := range slices.Sorted(maps.Keys(r.Excluded)) {
-				t.pair("left out: "+why, r.Excluded[why])
+				t.pair("left out: "+leftOut(why), r.Excluded[why])
 			}
 			t.pair("newly matching, not in it", r.Since)
 			for _, n := range r.Notes {
@@ -300,13 +289,51 @@ func (a *app) progress(ctx context.Context, d *desk, rd *worker.Desk, digest pip
 }
 
 func (a *app) statusCmd() *cobra.Command {
-	return a.verb("status", "Show where a redrive stands", false, nil, a.printStatus)
+	var o opening
+	c := &cobra.Command{
+		Use: "status MANIFEST", Short: "Show where a redrive stands", Args: exactly(1, "the digest of one manifest, or its beginning"),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, rd, err := a.openRedrive(c.Context(), o, true)
+			dark := err != nil && pipeline.Lookup(pipeline.CodeOf(err)).Exit == pipeline.ExitEnvironment
+			if dark { // a status is wanted most when the cluster is away
+				d, rd, err = a.openRedrive(c.Context(), o, false)
+			}
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			digest, err := findManifest(c.Context(), d, rd, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.printStatus(c.Context(), d, rd, digest); err != nil || a.format != "table" {
+				return err
+			}
+			if dark {
+				writeLine(a.out, "note: the control topic cannot be read; redrives that need it wait, and a halt may stand there")
+			}
+			return nil
+		},
+	}
+	o.flags(c, a)
+	return c
 }
 
 func (a *app) printStatus(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
 	st, err := rd.Service.Status(ctx, d.who, digest)
 	if err != nil {
 		return err
+	}
+	if st.Halt == nil && rd.Board != nil {
+		m, _, err := rd.Service.Read(ctx, d.who, digest)
+		if err != nil {
+			return err
+		}
+		if s, err := rd.Board.Snapshot(); err == nil {
+			if e, halted := s.Halted(m.Pipeline); halted {
+				st.Halt = &redrive.HaltInfo{By: e.By, Reason: e.HaltState().Reason}
+			}
+		}
 	}
 	return a.print(st, func(t *table) { statusTable(t, st) })
 }
@@ -400,7 +427,11 @@ func (a *app) haltOrLift(use, short string, lift bool) *cobra.Command {
 					return err
 				}
 				return a.print(map[string]string{"halted": orAll(name), "by": d.who.Subject, "reason": reason}, func(t *table) {
-					t.line("halted: %s. No new send from now on. To end it, another person: reprieve redrive lift --reason ... --credential THEIR-KEY", orAll(name))
+					who := "another person"
+					if name == "" {
+						who = "two other people, each"
+					}
+					t.line("halted: %s. No new send from now on. To end it, %s: reprieve redrive lift --reason ... --credential THEIR-KEY", orAll(name), who)
 				})
 			}
 			if d.signer == nil {

@@ -87,7 +87,7 @@ func draw(lines []string) string {
 	for i, c := range []string{"#ff5f57", "#febc2e", "#28c840"} {
 		fmt.Fprintf(&b, `<circle cx="%d" cy="20" r="6" fill="%s"/>`+"\n", 22+20*i, c)
 	}
-	b.WriteString(`<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="14">` + "\n")
+	b.WriteString(`<g font-family="monospace" font-size="14">` + "\n")
 	for i, line := range lines {
 		if line == "" {
 			continue
