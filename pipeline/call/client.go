@@ -194,6 +194,9 @@ func (c *Client) do(ctx context.Context, r Request) (Answer, *pipeline.Failure) 
 		x.body, err = read(resp.Body, c.o.MaxAnswer)
 	}
 	x.timeout = ctx.Err() != nil || isTimeout(err)
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without the URL: it has values of the record
+	}
 	f = x.judge(err)
 	if outer.Err() == nil {
 		said = x.health(f)
@@ -234,7 +237,7 @@ func (c *Client) request(ctx context.Context, r Request) (*http.Request, *atomic
 	}
 	req, err := http.NewRequestWithContext(ctx, method, r.URL, body)
 	if err != nil {
-		return nil, nil, c.unfit("url", err)
+		return nil, nil, c.unfit("url", nil) // the error would show the URL
 	}
 	if req.URL.Scheme+"://"+req.URL.Host != c.o.Origin || req.URL.User != nil { // INV-CALL-ORIGIN
 		return nil, nil, c.unfit("origin", nil)

@@ -443,3 +443,22 @@ func TestOutcomesAreObserved(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 }
+
+func TestFailureDoesNotShowWhatTheRecordHolds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := "http://" + l.Addr().String()
+	l.Close()
+	hangs := raw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	for _, origin := range []string{refused, hangs, serve(t, status(500)), serve(t, status(302, "Location", "/x?secret-of-the-record"))} {
+		c := client(t, origin, func(o *call.Options) { o.Timeout = 100 * time.Millisecond })
+		for _, u := range []string{origin + "/secret-of-the-record", origin + "/secret-of-the-record\x7f%zz"} {
+			_, f := c.Do(t.Context(), call.Request{URL: u, Repeatable: true})
+			if f == nil || strings.Contains(f.Reason()+fmt.Sprint(f.Cause), "secret-of-the-record") {
+				t.Errorf("%s: %v %v", u, f, f.Cause)
+			}
+		}
+	}
+}
