@@ -76,7 +76,7 @@ report() {
 }
 
 # core needs no server.
-core() { go list ./... | grep -v -E '/tests/(integration|chaos|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/pipeline/control$'; }
+core() { go list ./... | grep -v -E '/tests/(integration|chaos|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/tests/conformance/plugin|/pipeline/control$'; }
 
 case $what in
 fast)
@@ -105,7 +105,7 @@ all)
 	layer "ledger (SQLite, PostgreSQL; race)" go test -race -timeout 10m ./ledger/... ./custody/... ./redrive
 	layer "kafka (embedded, Apache Kafka; race)" go test -race -timeout 15m ./pipeline/kafka ./pipeline/control ./embedded ./tests/services/...
 	if [ -d plugins ]; then
-		layer "plugins" go test -timeout 10m ./plugins/...
+		layer "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin
 	fi
 	layer "stories (journeys, demo, adoption)" go test -timeout 10m ./tests/integration
 	if [ -d tests/docs ]; then
