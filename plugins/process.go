@@ -85,7 +85,7 @@ func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	p.client = wire.NewRepairTransformClient(p.conn)
 	go p.drainStdio(context.WithoutCancel(ctx))
 	if p.about, err = p.client.Describe(start, &wire.DescribeRequest{}); err != nil {
-		return nil, p.startFailure(errors.New("it does not say what it is: "+r.diary.clean(err.Error())), start.Err() != nil)
+		return nil, p.startFailure(errors.New("it does not say what it is: "+r.diary.clean(err.Error())), false)
 	}
 	if got := p.about.Name + "@" + p.about.Version; got != ref {
 		return nil, pipeline.Errorf(pipeline.CodePluginRefused, ref, "the program says that it is %s", r.diary.clean(got)).With("build the program from the same version as plugin.yaml")
