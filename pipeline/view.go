@@ -151,3 +151,9 @@ type Editor interface {
 	Plan(path, name string, kind ValueKind, tags []string) Rule
 	Edit(rule Rule, leaf Leaf) Edit
 }
+
+// Indifferent is an Editor that says beforehand which leaves of a rule it keeps whatever they are: strings shorter than Least
+// and integers nearer to zero than Least. A codec then need not ask about them. Like Plan it is pure.
+type Indifferent interface {
+	Least(rule Rule, kind ValueKind) int64
+}

@@ -20,6 +20,7 @@ type avroEdit struct {
 	dst     []byte
 	last    int // src up to here is in dst
 	changed bool
+	pend    string // last segment of the path, written only when somebody asks
 }
 
 // Edit appends the record's value bytes (framing included) with the leaves that e replaces, in the writer's types: a text
@@ -81,8 +82,17 @@ func (w *avroEdit) value(n *planNode, off int) int {
 	return w.leaf(n, off, -1, -1)
 }
 
+// enter writes the segment that is still to be written.
+func (w *avroEdit) enter() {
+	if w.pend != "" {
+		w.s.path = append(w.s.path, w.pend...)
+		w.pend = ""
+	}
+}
+
 func (w *avroEdit) record(n *planNode, off int) int {
 	next := 0
+	w.enter()
 	depth := len(w.s.path)
 	for i := range n.kids {
 		k := &n.kids[i]
@@ -90,10 +100,10 @@ func (w *avroEdit) record(n *planNode, off int) int {
 			off = w.r.value(n.t.fields[next].t, off, 0)
 		}
 		if k.node.star {
-			w.s.path = appendSeg(w.s.path, k.node.name)
+			w.pend = k.seg
 		}
 		off = w.value(k.node, off)
-		w.s.path = w.s.path[:depth]
+		w.s.path, w.pend = w.s.path[:depth], ""
 		next++
 	}
 	for ; next < len(n.t.fields); next++ {
@@ -106,6 +116,7 @@ func (w *avroEdit) blocks(n *planNode, off int) int {
 	if !n.star {
 		w.s.path = append(w.s.path[:0], n.path...)
 	}
+	w.enter()
 	base := len(w.s.path)
 	for index := int64(0); ; {
 		count, size, body := w.r.block(off)
@@ -158,16 +169,26 @@ func (w *avroEdit) closeBlock(at int, old []byte, size int64, end int) {
 func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
 	var value pipeline.Value
 	var end int
-	if n.t.op == opString { // most of what is asked about
+	switch n.t.op {
+	case opString: // most of what is asked about
 		k, start := w.r.length(off)
-		end = start + k
+		if end = start + k; int64(k) < n.least {
+			return end
+		}
 		value = pipeline.Value{Kind: pipeline.KindString, Bytes: w.src[start:end:end]}
-	} else {
+	case opInt, opLong:
+		var v int64
+		if v, end = w.r.varint(off); v < n.least && v > -n.least {
+			return end
+		}
+		value = w.s.value(w.src, n.t, off)
+	default:
 		end = w.r.value(n.t, off, 0)
 		value = w.s.value(w.src, n.t, off)
 	}
 	path := n.path
 	if n.star {
+		w.enter()
 		path = unsafe.String(unsafe.SliceData(w.s.path), len(w.s.path))
 	}
 	edit := w.e.Edit(n.rule, pipeline.Leaf{Path: path, Name: n.name, Value: value})

@@ -38,9 +38,10 @@ type planNode struct {
 	name   string
 	tags   []string
 	rule   pipeline.Rule
-	any    bool // there is a rule here or below, or there may be
-	star   bool // the path has a place that differs from record to record
-	open   bool // the kids of the record are not planned yet
+	least  int64 // integers nearer to zero and strings shorter than this are kept without asking
+	any    bool  // there is a rule here or below, or there may be
+	star   bool  // the path has a place that differs from record to record
+	open   bool  // the kids of the record are not planned yet
 	kids   []planKid
 	branch []*planNode
 	item   *planNode
@@ -50,6 +51,7 @@ type planNode struct {
 type planKid struct {
 	field int
 	node  *planNode
+	seg   string // "/name", as in a path
 }
 
 // planFor returns the plan of e for the values of p. A plan is kept for an editor that can be told from others (a pointer).
@@ -102,6 +104,9 @@ func (pe *planEntry) node(t *typ, path, place, name string, tags []string, star 
 	default:
 		n.rule = pe.ask(n, t.kind())
 		n.any = n.rule != 0
+		if indifferent, ok := pe.e.(pipeline.Indifferent); ok && n.rule != 0 {
+			n.least = indifferent.Least(n.rule, t.kind())
+		}
 	}
 	return n
 }
@@ -125,7 +130,7 @@ func (pe *planEntry) expand(n *planNode, open []*typ) {
 		seg := "/" + escapeSeg(f.name)
 		x := pe.node(f.t, n.path+seg, n.place+seg, f.name, f.tags, n.star, open)
 		if x.any {
-			n.kids = append(n.kids, planKid{i, x})
+			n.kids = append(n.kids, planKid{i, x, seg})
 			n.any = true
 		}
 	}

@@ -1,0 +1,87 @@
+package redact_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"reprieve.dev/examples/billing"
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
+	"reprieve.dev/pipeline/redact"
+)
+
+// asked is an editor that is asked about every leaf.
+type asked struct{ e *redact.Editor }
+
+func (a asked) Plan(path, name string, kind pipeline.ValueKind, tags []string) pipeline.Rule {
+	return a.e.Plan(path, name, kind, tags)
+}
+func (a asked) Edit(rule pipeline.Rule, leaf pipeline.Leaf) pipeline.Edit {
+	return a.e.Edit(rule, leaf)
+}
+
+func TestALeafBelowTheLeastIsKept(t *testing.T) {
+	r := mustNew(t, redact.Config{Fields: []redact.Field{{Name: "ssn"}}}, redact.Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom([]string{"amount_minor", "cvv", "card_number", "phone", "password", "name", "value", "ssn", "authorization", "order_id", "4111111111111111", ""}).Draw(t, "name")
+		path := "/a/" + name
+		e := r.NewEditor()
+		leaf := pipeline.Leaf{Path: path, Name: name}
+		if rapid.Bool().Draw(t, "number") {
+			leaf.Value = pipeline.Value{Kind: pipeline.KindInt, Int: rapid.Int64().Draw(t, "int") >> rapid.IntRange(0, 63).Draw(t, "shift")}
+		} else {
+			leaf.Value = pipeline.Value{Kind: pipeline.KindString, Bytes: []byte(rapid.StringN(0, 4, 8).Draw(t, "text"))}
+		}
+		rule := e.Plan(path, name, leaf.Value.Kind, nil)
+		least := e.Least(rule, leaf.Value.Kind)
+		v := leaf.Value
+		if rule == 0 || v.Kind == pipeline.KindInt && (v.Int >= least || v.Int <= -least) || v.Kind == pipeline.KindString && int64(len(v.Bytes)) >= least {
+			return
+		}
+		if got := e.Edit(rule, leaf); got.Kind != pipeline.Keep {
+			t.Errorf("%s: %d %q is %d, but below %d", path, v.Int, v.Bytes, got.Kind, least)
+		}
+	})
+}
+
+func TestWhatIsNotAskedChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "7.avsc", billing.Schema())
+	reg, err := codec.Folder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := codec.NewDecoder(codec.DecodeConfig{Format: codec.FormatAvro}, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustNew(t, redact.Config{Fields: []redact.Field{{Path: "/customer/email"}, {Path: "/lines/*/amount_minor"}}, Tags: []string{"PII"}}, redact.Options{})
+	g := billing.Generator{Seed: 3, Secrets: 0.3, SchemaID: 7}
+	e, plain := r.NewEditor(), asked{r.NewEditor()}
+	s := codec.NewScratch()
+	var m pipeline.Message
+	for i := range 500 {
+		g.Invoice(&m, i)
+		s.Reset()
+		v, f := d.Decode(t.Context(), s, m.Value, nil)
+		if f != nil {
+			t.Fatal(f.Reason())
+		}
+		got, changed, err := v.Edit(nil, e)
+		want, wantChanged, wantErr := v.Edit(nil, plain)
+		if changed != wantChanged || err != nil || wantErr != nil || !bytes.Equal(got, want) {
+			t.Fatalf("invoice %d: %v %v %v %v", i, changed, wantChanged, err, wantErr)
+		}
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
