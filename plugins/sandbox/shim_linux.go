@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -19,6 +20,7 @@ import (
 // initialisation of the program when the first argument is Verb, before anything else is opened or started.
 func Main() {
 	runtime.LockOSThread()
+	debug.SetGCPercent(-1) // it lives for milliseconds
 	s := &shim{report: os.NewFile(fdReport, "report")}
 	err := s.run()
 	msg := message{Step: s.step, Error: "ended without a program"}
@@ -270,28 +272,45 @@ func (s *shim) become(dir string) error {
 		}
 		os.Exit(0)
 	}
+	// Memory last: between it and the program there is one call, so that no other thread of ours meets the limit.
+	set := func(memory bool) error {
+		for _, r := range limits {
+			if !r.on || memory != (r.resource == unix.RLIMIT_AS || r.resource == unix.RLIMIT_DATA) {
+				continue
+			}
+			var v unix.Rlimit
+			if e := prlimit(r.resource, nil, &v); e != 0 {
+				return fmt.Errorf("%s: %w", r.name, e)
+			}
+			v.Max = min(v.Max, r.value) // a limit of the host is never raised
+			v.Cur = v.Max
+			if e := prlimit(r.resource, &v, nil); e != 0 {
+				return fmt.Errorf("%s: %w", r.name, e)
+			}
+		}
+		return nil
+	}
 	s.step = "limits"
-	for _, r := range limits {
-		if !r.on {
-			continue
-		}
-		v := unix.Rlimit{Cur: r.value, Max: r.value}
-		var old unix.Rlimit
-		if unix.Prlimit(0, r.resource, nil, &old) == nil && old.Max < r.value { // a limit of the host is never raised
-			v = unix.Rlimit{Cur: old.Max, Max: old.Max}
-		}
-		if _, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(r.resource), uintptr(unsafe.Pointer(&v)), 0, 0, 0); e != 0 {
-			return fmt.Errorf("%s: %w", r.name, e)
-		}
+	if err := set(false); err != nil {
+		return err
 	}
 	s.step = "seccomp"
 	if err := applyFilter(prog); err != nil {
+		return err
+	}
+	s.step = "limits"
+	if err := set(true); err != nil {
 		return err
 	}
 	s.step = "execute"
 	_, _, e := unix.RawSyscall6(unix.SYS_EXECVEAT, fdArtifact, uintptr(unsafe.Pointer(empty)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
 	runtime.KeepAlive(argv)
 	runtime.KeepAlive(envp)
+	return e
+}
+
+func prlimit(resource int, to, from *unix.Rlimit) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(resource), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(from)), 0, 0)
 	return e
 }
 

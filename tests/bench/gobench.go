@@ -42,6 +42,8 @@ func goEntries() []entry {
 			value: "PartitionLoop"},
 		{name: "repair_builtin", what: "repair a batch of items by set@1.0.0, with all checks", pkg: "./transforms", bench: "RepairBuiltin", unit: "items/s",
 			value: "RepairBuiltin/SetAvro"},
+		{name: "repair_plugin_go", what: "repair invoices through an isolated plugin in Go, batches of 64, beside the same code in this process",
+			pkg: "./examples/plugin-go", bench: "RepairPlugin", unit: "items/s", value: "RepairPlugin/isolated", baseline: "RepairPlugin/in-process"},
 		{name: "triage_page_sqlite", what: "the page of groups over 20,000 items", pkg: "./custody", bench: "TriagePage/sqlite", unit: "ns/op",
 			value: "TriagePage/sqlite", most: 50e6},
 		{name: "triage_page_postgres", what: "the page of groups over 20,000 items", pkg: "./custody", bench: "TriagePage/postgres", unit: "ns/op",
