@@ -161,12 +161,12 @@ func (l logs) write(e client.LogEvent) {
 	if e.Tag == "ASSIGN" && strings.Contains(e.Message, "incremental_assign()") {
 		return // how a rebalance is left open until the owner answers it (Source.deferAnswer)
 	}
-	level := slog.LevelDebug
+	say := l.to.Debug
 	switch {
 	case e.Level <= 2:
-		level = slog.LevelError
+		say = l.to.Error
 	case e.Level <= 4:
-		level = slog.LevelWarn
+		say = l.to.Warn
 	}
-	l.to.Log(nil, level, e.Message, "part", "librdkafka", "cluster", l.name, "client", e.Name, "tag", e.Tag) //nolint:staticcheck // no context carries anything here
+	say(e.Message, "part", "librdkafka", "cluster", l.name, "client", e.Name, "tag", e.Tag)
 }

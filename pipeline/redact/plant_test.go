@@ -87,7 +87,6 @@ func drawText(t *rapid.T) string {
 // plantedDoc is a random document with cards in it.
 type plantedDoc struct {
 	cards []string // as spelled, with JSON escapes resolved
-	kept  map[string]string
 	n     int
 }
 

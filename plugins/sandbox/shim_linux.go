@@ -23,10 +23,7 @@ func Main() {
 	debug.SetGCPercent(-1) // it lives for milliseconds
 	s := &shim{report: os.NewFile(fdReport, "report")}
 	err := s.run()
-	msg := message{Step: s.step, Error: "ended without a program"}
-	if err != nil {
-		msg.Error = err.Error()
-	}
+	msg := message{Step: s.step, Error: err.Error()} // run does not come back from a program that began
 	_ = json.NewEncoder(s.report).Encode(msg) // without a reader there is nobody to tell
 	os.Exit(125)
 }

@@ -177,6 +177,7 @@ var attacks = map[string]func(arg string) error{
 			}
 			all = append(all, b)
 		}
+		runtime.KeepAlive(all)
 		return nil
 	},
 	"shared": func(string) error {
