@@ -18,7 +18,9 @@ type Lifecycle interface {
 // reason), /v1/pipelines, /version and /metrics.
 func Handler(l Lifecycle, metrics http.Handler, version string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, map[string]string{"status": "ok"}) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		status, code := "ready", http.StatusOK
 		all := l.Pipelines()
@@ -35,7 +37,9 @@ func Handler(l Lifecycle, metrics http.Handler, version string) http.Handler {
 	mux.HandleFunc("GET /v1/pipelines", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"pipelines": l.Pipelines()})
 	})
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, map[string]string{"version": version}) })
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string]string{"version": version})
+	})
 	mux.Handle("GET /metrics", metrics)
 	return mux
 }

@@ -30,6 +30,8 @@ type Arrival struct {
 	Rebuilt bool              // the ledger is being rebuilt: what persons did to the item is not known
 }
 
+const dayMS = 24 * 60 * 60 * 1000
+
 // Admitted counts what became of arrivals: New items, Seen again, Repeated (the same message once more: nothing changed).
 type Admitted struct{ New, Seen, Repeated, Failed int }
 
@@ -190,11 +192,14 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 		it.Original, it.Cluster = ar.Stands, ar.Cluster
 	}
 	it.Original.Topic = name(it.Original.Topic)
+	if c.owner != nil {
+		it.Owner = name(c.owner(it))
+	}
 	if it.At.Topic == "" || it.At.Offset < 0 {
 		it.At = it.Original
 	}
-	if it.QuarantinedMS <= 0 {
-		it.QuarantinedMS = cmp.Or(max(ar.TimeMS, 0), nowMS)
+	if it.QuarantinedMS <= 0 || it.QuarantinedMS > nowMS+dayMS { // a foreign letter's time is its producer's word
+		it.QuarantinedMS = cmp.Or(min(max(ar.TimeMS, 0), nowMS), nowMS)
 	}
 	it.LastSeenMS = it.QuarantinedMS
 	if it.Code == "" && it.Kind != deadletter.KindParked {
@@ -208,8 +213,9 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 		f.Code = it.Code
 		it.Fingerprint = deadletter.Fingerprint(it.Consumer, &f)
 		if l.Dialect != deadletter.Reprieve && it.Exception != "" {
-			// Somebody else's failures have one code in common: their exception class is what tells them apart.
-			it.Fingerprint = pipeline.ID(seal.Fingerprint([]byte("foreign"), []byte(it.Consumer), []byte(it.Stage), []byte(it.Exception)))
+			// Somebody else's failures have one code in common: their exception class tells them apart, and what is left of the
+			// message when all that differs from record to record is blanked.
+			it.Fingerprint = pipeline.ID(seal.Fingerprint([]byte("foreign"), []byte(it.Consumer), []byte(it.Stage), []byte(it.Exception), []byte(rest(l.Reason))))
 		}
 	}
 	reason := l.Reason

@@ -28,6 +28,8 @@ type Options struct {
 	Sealer   pipeline.Sealer   // nil: repairs of sealed items are refused
 	// Source reads the topics of a cluster for faithful bytes; nil answers that there is none.
 	Source func(cluster string) (pipeline.Log, bool)
+	// Owner says who owns a new item; nil: nobody until it is assigned.
+	Owner func(*Item) string
 	// ChunkItems is how many items a bulk change writes in one transaction. Default 500.
 	ChunkItems int
 }
@@ -44,12 +46,13 @@ type Items struct {
 	sealer pipeline.Sealer
 	source func(string) (pipeline.Log, bool)
 	chunk  int
+	owner  func(*Item) string
 }
 
 // New makes custody over db. It starts nothing and keeps db, which the caller closes.
 func New(db *ledger.DB, o Options) *Items {
 	c := &Items{db: db, id: o.Identity, ring: o.Ring, log: o.Log, roles: o.Roles, clock: o.Clock, opener: o.Opener, sealer: o.Sealer,
-		source: o.Source, chunk: o.ChunkItems}
+		source: o.Source, chunk: o.ChunkItems, owner: o.Owner}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

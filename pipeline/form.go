@@ -112,7 +112,7 @@ func ParseForm(line []byte) (TP, Record, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
-		return bad("it is not a record: %w", err)
+		return bad(`it is not a record; write {"key": {"text": "..."}, "value": {"text": "..."}, "headers": [["name", {"text": "..."}]]}: %w`, err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return bad("something stands behind the record")

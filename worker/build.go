@@ -123,7 +123,7 @@ func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup fu
 		},
 		Clock: env.Clock, Log: env.Log, Meter: env.Meter,
 	}
-	sanitize, err := redact.New(pp.Redact, redact.Options{HashKey: keys.Hash, Identity: pp.Identity.Paths()})
+	sanitize, err := newSanitizer(pp.Redact, redact.Options{HashKey: keys.Hash, Identity: pp.Identity.Paths()})
 	if err != nil {
 		return o, nil, err
 	}

@@ -40,6 +40,13 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 	for i, k := range w.Keys.Writers {
 		ps = append(ps, checkPublic(doc, "keys.writers["+strconv.Itoa(i)+"].public", k.Public)...)
 	}
+	for path, what := range map[string]string{"custody.owners": "owners by selection", "custody.objectives": "objectives", "alerts.webhook": "direct alerts",
+		"custody.retention.archive": "archives", "custody.retention.escalate": "escalations"} {
+		if doc.Has(path) {
+			ps = append(ps, notYet(doc.At(path), "", what))
+		}
+	}
+	ps = ps.Sorted()
 	return ps
 }
 

@@ -119,13 +119,23 @@ func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) erro
 	if err != nil {
 		return err
 	}
-	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log})
+	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.owner})
 	k := custody.NewCustodian(custody.CustodianOptions{
 		Items: items, Source: src, Cluster: id, Prefix: prefix, Adopt: in.adopt, Ring: w.keys.Ring, Writers: writers,
 		Sanitizer: sanitize, Kafka: log, Meter: w.o.Meter, Log: w.o.Log,
 	})
 	w.o.Log.Info("custodian starts", "cluster", name, "topics", topics)
 	return k.Run(ctx)
+}
+
+// owner is who owns a new item: what its pipeline's file says.
+func (p *Plan) owner(it *custody.Item) string {
+	for _, pp := range p.Pipelines {
+		if pp.Config.Name == it.Pipeline {
+			return pp.Config.Owner
+		}
+	}
+	return ""
 }
 
 // writersOf are the programs that may write outcomes. Codes: ERR_CONFIG_VALUE.

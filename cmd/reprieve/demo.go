@@ -138,8 +138,8 @@ func (t *teller) indent(text string) {
 	}
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	for i, l := range lines {
-		if i == 24 && len(lines) > 30 {
-			fmt.Fprintf(t.a.out, "   ... %d more lines\n", len(lines)-24)
+		if i == 60 && len(lines) > 66 {
+			fmt.Fprintf(t.a.out, "   ... %d more lines\n", len(lines)-60)
 			break
 		}
 		fmt.Fprintf(t.a.out, "   %s\n", l)
@@ -186,10 +186,19 @@ func (a *app) demo(ctx context.Context, dir string, once bool) error {
 	if once {
 		return nil
 	}
-	t.say("It stays open. In another terminal:\n\n   export REPRIEVE_CONFIG=%s REPRIEVE_CREDENTIAL=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'\n   curl http://%s/readyz\n\nCtrl-C ends it.",
-		a.file, w.path("keys/operator.pem"), w.plan.Config.HTTP.Address)
+	t.say("It stays open. In another terminal:\n\n   export PATH=%s:$PATH REPRIEVE_CONFIG=%s REPRIEVE_CREDENTIAL=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'\n   curl http://%s/readyz\n\nCtrl-C ends it.",
+		programFolder(), a.file, w.path("keys/operator.pem"), w.plan.Config.HTTP.Address)
 	<-ctx.Done()
 	return nil
+}
+
+// programFolder is where this program is, for the search path.
+func programFolder() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(self)
 }
 
 // story is the journey. from is where the topics ended before.
@@ -296,7 +305,7 @@ func (t *teller) pickGroup(ctx context.Context) (best demoGroup, err error) {
 		return best, err
 	}
 	for _, g := range all.Groups {
-		if g.Pipeline == "billing" && strings.Contains(g.Reason, "invalid-currency") && g.States[custody.DeadLettered] > best.States[custody.DeadLettered] {
+		if g.Pipeline == "billing" && g.Tenant == "acme" && strings.Contains(g.Reason, "invalid-currency") && g.States[custody.DeadLettered] > best.States[custody.DeadLettered] {
 			best = g
 		}
 	}

@@ -131,7 +131,8 @@ func (w *world) writeFiles() error {
 	}
 	var approvers []string
 	for _, p := range []struct{ file, subject, roles string }{
-		{"operator.pem", "operator@example.com", "[operator, auditor]"}, {"finance.pem", "finance-owner@example.com", "[owner, approver]"}} {
+		{"operator.pem", "operator@example.com", "[operator, auditor]"}, {"finance.pem", "finance-owner@example.com", "[owner, approver]"},
+		{"controller.pem", "controller@example.com", "[approver]"}} {
 		file := w.path("keys/" + p.file)
 		s, err := seal.ReadSigner(file)
 		if os.IsNotExist(statErr(file)) {

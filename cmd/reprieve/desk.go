@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/user"
 	"slices"
 	"strings"
@@ -69,6 +70,12 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.url = url
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		if _, err := os.Stat(path); err != nil { // a database made here would read as "nothing waits"
+			return nil, pipeline.Errorf(pipeline.CodeLedgerUnavailable, path, "there is no ledger file here").
+				With("correct ledgers in " + d.plan.File + "; reprieve run or reprieve ledger migrate makes a new one")
+		}
+	}
 	if d.db, err = ledger.Open(ctx, url, ledger.Options{Clock: a.clock, Log: a.log()}); err != nil {
 		return nil, err
 	}
@@ -217,7 +224,7 @@ func (a *app) report(r custody.Report, what string) error {
 	for _, s := range r.Skipped {
 		out.Items = append(out.Items, skippedItem{s.Item, s.Code, pipeline.Lookup(s.Code).Text})
 	}
-	return a.print(out, func(t *table) {
+	err := a.print(out, func(t *table) {
 		t.line("%d of %s %s", out.Changed, many(out.Selected, "item"), what)
 		if out.Skipped > 0 {
 			t.line("%d skipped:", out.Skipped)
@@ -230,4 +237,8 @@ func (a *app) report(r custody.Report, what string) error {
 			}
 		}
 	})
+	if err == nil && out.Changed == 0 {
+		return silent(pipeline.ExitRefused) // a script must see that nothing was done
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
 )
 
 func num(n int64) string { return strconv.FormatInt(n, 10) }
@@ -267,9 +268,9 @@ func (a *app) groupsCmd() *cobra.Command {
 					t.line("no open group: nothing waits in custody")
 					return
 				}
-				t.head("FINGERPRINT", "OPEN", "TOTAL", "TENANT", "CODE", "STAGE", "LAST SEEN", "TICKET")
+				t.head("FINGERPRINT", "OPEN", "TOTAL", "TENANT", "PIPELINE", "CODE", "LAST SEEN", "FOR EXAMPLE")
 				for i, g := range out.Groups {
-					t.row(g.Fingerprint, g.Open, g.Total, g.Tenant, g.Code, g.Stage, a.age(gs[i].LastMS)+" ago", g.Ticket)
+					t.row(g.Fingerprint, g.Open, g.Total, g.Tenant, g.Pipeline, g.Code, a.age(gs[i].LastMS)+" ago", short(g.Reason, 70))
 				}
 				t.line("\nlook at one: reprieve quarantine list 'fingerprint=%s'", out.Groups[0].Fingerprint)
 			})
@@ -278,6 +279,14 @@ func (a *app) groupsCmd() *cobra.Command {
 	o.flags(c, a)
 	c.Flags().BoolVar(&all, "all", false, "also groups with nothing open")
 	return c
+}
+
+// short cuts text for a column, with a mark.
+func short(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
 }
 
 func (a *app) revealCmd() *cobra.Command {
@@ -302,6 +311,9 @@ func (a *app) revealCmd() *cobra.Command {
 				return err
 			}
 			r.Offset = s.Item.Original.Offset
+			if s.Item.Faithful != deadletter.Inline {
+				writeLine(a.err, "the ledger holds what redaction left of it; the bytes as they came are in: %s (%s)", s.Item.Faithful, s.Item.Original)
+			}
 			_, err = a.out.Write(append(pipeline.AppendForm(nil, s.Item.Original.TP, &r), '\n'))
 			return err
 		},

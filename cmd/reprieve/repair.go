@@ -95,7 +95,7 @@ func (a *app) repairCmd() *cobra.Command {
 }
 
 func (a *app) printRepaired(r *redrive.Repaired, ref string) error {
-	return a.print(r, func(t *table) {
+	err := a.print(r, func(t *table) {
 		t.line("%d of %s repaired by %s", r.Changed, many(r.Selected, "item"), ref)
 		if r.Failed > 0 {
 			t.line("%d could not be repaired and stay as they are:", r.Failed)
@@ -112,6 +112,10 @@ func (a *app) printRepaired(r *redrive.Repaired, ref string) error {
 			t.row("  "+string(it.Item), it.Code, it.Text)
 		}
 	})
+	if err == nil && r.Changed == 0 {
+		return silent(pipeline.ExitRefused) // a script must see that nothing was done
+	}
+	return err
 }
 
 func (a *app) transformCmd() *cobra.Command {

@@ -24,7 +24,7 @@ func Main() {
 	s := &shim{report: os.NewFile(fdReport, "report")}
 	err := s.run()
 	msg := message{Step: s.step, Error: err.Error()} // run does not come back from a program that began
-	_ = json.NewEncoder(s.report).Encode(msg) // without a reader there is nobody to tell
+	_ = json.NewEncoder(s.report).Encode(msg)        // without a reader there is nobody to tell
 	os.Exit(125)
 }
 
