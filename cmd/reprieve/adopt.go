@@ -52,9 +52,18 @@ func (a *app) adoptCmd() *cobra.Command {
 			if len(args) == 0 {
 				return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "name at least one topic")
 			}
-			plan, err := a.loadWorker()
+			plan, err := a.load(nil)
+			if err != nil { // the pipelines may be elsewhere: they only tell which topics are our own
+				plan, err = a.loadWorker()
+			}
 			if err != nil {
 				return err
+			}
+			for _, own := range plan.Topics(1) {
+				if slices.Contains(args, own.Topic) && own.Cluster == cluster {
+					return pipeline.Errorf(pipeline.CodeUsage, own.Topic, "it is a topic of our own (%s): its letters are taken already, or it has none", own.What).
+						With("name dead-letter topics of other systems")
+				}
 			}
 			keys, err := worker.NewKeys(plan.Config.Keys)
 			if err != nil {
@@ -73,6 +82,12 @@ func (a *app) adoptCmd() *cobra.Command {
 				found[i].Known = slices.ContainsFunc(plan.Config.Custody.Adopt, func(x config.Adopt) bool { return x.Topic == found[i].Topic && x.Cluster == cluster })
 				if !found[i].Known {
 					missing = append(missing, found[i].Topic)
+				}
+			}
+			for _, ad := range found {
+				if !dry && ad.Messages > 0 && ad.Raw == ad.Messages && dialect != deadletter.Raw {
+					return pipeline.Errorf(pipeline.CodeLetterInvalid, ad.Topic, "none of its %s has headers of a dead letter that is known", many(ad.Messages, "message")).
+						With("look at it with --dry-run; --dialect raw takes its messages into custody all the same")
 				}
 			}
 			if !dry && len(missing) > 0 {
@@ -208,6 +223,9 @@ func (a *app) adoptTable(t *table, found []adopted, dry bool, missing []string) 
 		}
 		for _, u := range ad.Unread {
 			t.row("  not read", u.Position, u.Why)
+		}
+		if more := ad.Raw + ad.Dialects["unread"] - int64(len(ad.Unread)); more > 0 {
+			t.row("  not read", "... and "+num(more)+" more", "")
 		}
 	}
 	switch {
