@@ -208,6 +208,11 @@ func (t *teller) story(ctx context.Context, from map[pipeline.TP]int64) (*counte
 	if err := t.typed(ctx, "", nil, "check"); err != nil {
 		return nil, err
 	}
+	prepare := *t
+	prepare.quiet = true
+	if err := prepare.typed(ctx, "", nil, "ledger", "migrate"); err != nil {
+		return nil, err
+	}
 	if err := w.startWorker(ctx); err != nil {
 		return nil, err
 	}

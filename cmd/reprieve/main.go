@@ -45,7 +45,7 @@ type app struct {
 // Main runs the program and returns its exit code. The first interrupt asks the verb to end; the second ends the process at
 // once with 130 (SIGINT) or 143 (SIGTERM).
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw, clock: time.Now, env: os.LookupEnv, readFile: os.ReadFile}
+	a := &app{in: in, out: out, err: errw, clock: time.Now, env: os.LookupEnv, readFile: readRegular}
 	if f, ok := out.(*os.File); ok {
 		a.terminal = term.IsTerminal(int(f.Fd()))
 	}
@@ -101,6 +101,24 @@ func (a *app) guess(args []string) {
 			a.format = value
 		}
 	}
+}
+
+// mostFile is the largest file that a configuration may name.
+const mostFile = 4 << 20
+
+// readRegular reads a file of a bounded size; a pipe or a device would never end.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	if info.Size() > mostFile {
+		return nil, errors.New("it is larger than 4 MiB")
+	}
+	return os.ReadFile(path)
 }
 
 func (a *app) root() *cobra.Command {

@@ -95,6 +95,14 @@ func (a *app) planCmd() *cobra.Command {
 			if req.Pipeline, err = pipelineOf(d.plan, req.Pipeline); err != nil {
 				return err
 			}
+			pp, err := d.plan.Pipeline(req.Pipeline)
+			if err != nil {
+				return err
+			}
+			if d.signer == nil && pp.Config.Redrive.Approval == "dual" { // else one person could ask as nobody and approve by name
+				return pipeline.Errorf(pipeline.CodePermissionDenied, d.who.Subject, "a redrive that another person approves is asked for by a known one").
+					With("--credential FILE, of a key that is registered under approvers")
+			}
 			if rate != "" {
 				if req.Rate, err = redrive.ParseRate(rate); err != nil {
 					return err

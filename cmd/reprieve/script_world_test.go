@@ -94,6 +94,14 @@ func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
 	for n, a := range arrivals {
 		ts.Setenv(fmt.Sprintf("ITEM%d", n), string(a.Letter.Item))
 	}
+	person, err := seal.GenerateSigner("operator@example.com")
+	ts.Check(err)
+	ts.Check(person.WriteFile(ts.MkAbs("operator.pem")))
+	file := ts.MkAbs("reprieve.yaml")
+	text, err := os.ReadFile(file)
+	ts.Check(err)
+	text = fmt.Appendf(text, "\napprovers:\n  - {subject: %s, public: %q, roles: [operator]}\n", person.Subject(), person.Verifier().Text())
+	ts.Check(os.WriteFile(file, text, 0o644))
 	ts.Setenv("TRUNCATED", string(arrivals[0].Letter.Fingerprint))
 	ts.Setenv("CURRENCY", string(arrivals[4].Letter.Fingerprint))
 }

@@ -10,6 +10,7 @@ type chain struct {
 	loose    [maxGroups]bool // after group i: a space, or spaces around the separator: groups may be apart
 	n        int
 	full     bool // there were more groups
+	goesOn   bool // it begins where a full one ended
 }
 
 // pans finds card numbers. What separates them from other numbers that pass Luhn: the issuer and its lengths; edges (a
@@ -18,12 +19,16 @@ type chain struct {
 func (e *Editor) pans(t *reading, m meaning) {
 	b := t.b
 	c := &e.chain
+	c.full = false
+	done := -1 // where the chain before ended
 	for i := 0; i < len(b); {
 		if b[i] < '0' || b[i] > '9' {
 			i++
 			continue
 		}
+		goesOn := c.full && i == done
 		end := c.read(b, i, m == meansCard)
+		c.goesOn, done = goesOn, end
 		total := 0
 		for g := 0; g < c.n; g++ {
 			total += c.to[g] - c.from[g]
@@ -51,12 +56,12 @@ func (c *chain) read(b []byte, i int, wide bool) int {
 	c.n, c.full = 0, false
 	for {
 		from := i
-		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
-			i++
-		}
 		if c.n == maxGroups {
 			c.full = true
-			return i
+			return from // the rest is a chain of its own: no group is left unjudged
+		}
+		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+			i++
 		}
 		c.from[c.n], c.to[c.n] = from, i
 		c.n++
@@ -111,6 +116,13 @@ func (e *Editor) judge(t *reading, c *chain, m meaning, total int) {
 	if left == edgeCard {
 		m = meansCard
 	}
+	// Where a long list was cut into chains there is no edge.
+	if c.goesOn && left == edgeJoined && c.to[0]-c.from[0] >= minDigits {
+		left = edgeFree
+	}
+	if c.full && right == edgeJoined && c.to[c.n-1]-c.from[c.n-1] >= minDigits {
+		right = edgeFree
+	}
 	if ibanBefore(t.b, c.from[0], c.to[c.n-1]) && m != meansCard {
 		return
 	}
@@ -162,7 +174,15 @@ func (c *chain) apart(i int, m meaning) bool {
 	case ' ', '+', '/', 0:
 		return true
 	}
-	return c.loose[i] || m == meansCard
+	if c.loose[i] || m == meansCard {
+		return true
+	}
+	size := func(g int) int { return c.to[g] - c.from[g] }
+	if size(i) < minDigits {
+		return false
+	}
+	// two whole numbers, or a number with the month and the check digits that are printed beside it
+	return size(i+1) >= minDigits || i+2 < c.n && size(i+1) == 4 && (size(i+2) == 3 || size(i+2) == 4)
 }
 
 // uniform says that groups [a, z) look like one number: one separator and a shape that people write. alone is set when

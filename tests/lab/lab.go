@@ -223,6 +223,7 @@ type Worker struct {
 // Start starts `reprieve run`; its log goes to a file in the lab's folder.
 func (l *Lab) Start(args ...string) *Worker {
 	l.T.Helper()
+	l.Must("ledger", "migrate")
 	out, err := os.CreateTemp(l.Dir, "worker-*.log")
 	l.check(err)
 	cmd := l.Command(context.Background(), append([]string{"run"}, args...)...)
