@@ -102,10 +102,11 @@ var attacks = map[string]func(arg string) error{
 			if err != nil {
 				return err
 			}
-			if _, err = f.WriteString("x"); err != nil {
+			_, err = f.WriteString("x")
+			f.Close() // also after a refusal: a file left open here is no file of the host, and "fds" may be next
+			if err != nil {
 				return err
 			}
-			f.Close()
 		}
 		return nil
 	},
