@@ -27,7 +27,7 @@ func (r *remote) call(ctx context.Context, at **process, p *process, req *wire.R
 	case ctx.Err() != nil:
 		lost()
 		return nil, r.failure(pipeline.CodePluginTimeout, "the caller gave up", nil)
-	case limited.Err() != nil:
+	case limited.Err() != nil || code == codes.DeadlineExceeded: // the plugin's own clock of the same limit may run out first
 		lost()
 		r.blame(timeoutCosts)
 		r.h.log.Warn("plugin did not answer in time", "plugin", r.info.Ref(), "limit", r.h.o.Call, "records", len(req.Envelopes))

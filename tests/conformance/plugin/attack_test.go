@@ -156,7 +156,7 @@ func TestTheRecordThatHurtsIsFoundAndTheOthersAreRepaired(t *testing.T) {
 	for value, want := range map[string]pipeline.Code{
 		"exit": pipeline.CodePluginCrashed, "panic": pipeline.CodePluginCrashed, "hang": pipeline.CodePluginTimeout, "spin": pipeline.CodePluginTimeout,
 		"big": pipeline.CodePluginAnswer, "lie: count": pipeline.CodePluginAnswer, "lie: more": pipeline.CodePluginAnswer, "lie: item": pipeline.CodePluginAnswer,
-		"lie: batch": pipeline.CodePluginAnswer, "lie: outcome": pipeline.CodePluginAnswer, "lie: unchanged": pipeline.CodePluginAnswer,
+		"lie: late": pipeline.CodePluginTimeout, "lie: batch": pipeline.CodePluginAnswer, "lie: outcome": pipeline.CodePluginAnswer, "lie: unchanged": pipeline.CodePluginAnswer,
 		"lie: report": pipeline.CodePluginAnswer, "lie: path": pipeline.CodePluginAnswer, "lie: card": pipeline.CodePluginAnswer,
 	} {
 		t.Run(value, func(t *testing.T) {
