@@ -10,9 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"reprieve.dev/plugins/sdk"
 	"reprieve.dev/plugins/wire"
 )
@@ -98,7 +95,7 @@ func (l *liar) Repair(ctx context.Context, in *wire.RepairRequest) (*wire.Repair
 	for i, e := range in.Envelopes {
 		switch string(e.GetValue().GetValue()) {
 		case "lie: late": // what a plugin says whose clock runs out before the host's
-			return nil, status.Error(codes.DeadlineExceeded, "late")
+			return nil, context.DeadlineExceeded
 		case "lie: count":
 			out.Results = out.Results[:len(out.Results)-1]
 		case "lie: more":
