@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/redrive"
 	"reprieve.dev/worker"
@@ -227,37 +228,28 @@ func (a *app) approveCmd() *cobra.Command {
 	})
 }
 
-func (a *app) denyCmd() *cobra.Command {
+// ruling is a verb that decides about a manifest for a reason and then shows what has become of it.
+func (a *app) ruling(use, short string, rule func(*redrive.Service, context.Context, custody.Actor, pipeline.Digest, string) error) *cobra.Command {
 	var reason string
-	return a.verb("deny", "Refuse a manifest for good, with a reason", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
+	return a.verb(use, short, false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
 		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
-			if err := rd.Service.Deny(ctx, d.who, digest, reason); err != nil {
+			if err := rule(rd.Service, ctx, d.who, digest, reason); err != nil {
 				return err
 			}
 			return a.printStatus(ctx, d, rd, digest)
 		})
+}
+
+func (a *app) denyCmd() *cobra.Command {
+	return a.ruling("deny", "Refuse a manifest for good, with a reason", (*redrive.Service).Deny)
 }
 
 func (a *app) revokeCmd() *cobra.Command {
-	var reason string
-	return a.verb("revoke", "Take the approvals of a manifest back", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
-		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
-			if err := rd.Service.Revoke(ctx, d.who, digest, reason); err != nil {
-				return err
-			}
-			return a.printStatus(ctx, d, rd, digest)
-		})
+	return a.ruling("revoke", "Take the approvals of a manifest back", (*redrive.Service).Revoke)
 }
 
 func (a *app) stopCmd() *cobra.Command {
-	var reason string
-	return a.verb("stop", "Stop one run; what was not sent stays planned", false, func(c *cobra.Command) { c.Flags().StringVar(&reason, "reason", "", "why") },
-		func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
-			if err := rd.Service.Stop(ctx, d.who, digest, reason); err != nil {
-				return err
-			}
-			return a.printStatus(ctx, d, rd, digest)
-		})
+	return a.ruling("stop", "Stop one run; what was not sent stays planned", (*redrive.Service).Stop)
 }
 
 func (a *app) redriveRunCmd() *cobra.Command {
