@@ -165,16 +165,24 @@ func (h *registryHTTP) call(ctx context.Context, tries int, what string, do func
 	}
 }
 
-func (h *registryHTTP) once(ctx context.Context, base string, wantSchema bool, what string, do func(*srclient.SchemaRegistryClient) error) *pipeline.Failure {
+// begin waits for its turn among the calls and starts the time of one; end gives both back.
+func (h *registryHTTP) begin(ctx context.Context, base string) (x *exchange, end func(), f *pipeline.Failure) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-	defer cancel()
 	select {
 	case h.room <- struct{}{}:
-		defer func() { <-h.room }()
+		return &exchange{h: h, ctx: ctx, origin: origin(base)}, func() { <-h.room; cancel() }, nil
 	case <-ctx.Done():
-		return unavailable("no call became free in time", ctx.Err())
+		defer cancel()
+		return nil, nil, unavailable("no call became free in time", ctx.Err())
 	}
-	x := &exchange{h: h, ctx: ctx, origin: origin(base)}
+}
+
+func (h *registryHTTP) once(ctx context.Context, base string, wantSchema bool, what string, do func(*srclient.SchemaRegistryClient) error) *pipeline.Failure {
+	x, end, f := h.begin(ctx, base)
+	if f != nil {
+		return f
+	}
+	defer end()
 	client := srclient.NewSchemaRegistryClient(base, srclient.WithClient(&http.Client{Transport: x}))
 	client.CachingEnabled(false)
 	return x.judge(do(client), wantSchema, what)
@@ -263,16 +271,12 @@ func (c *Cache) fetchGUID(ctx context.Context, guid string) (*Schema, *pipeline.
 }
 
 func (h *registryHTTP) guid(ctx context.Context, base, guid string, into any) *pipeline.Failure {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-	defer cancel()
-	select {
-	case h.room <- struct{}{}:
-		defer func() { <-h.room }()
-	case <-ctx.Done():
-		return unavailable("no call became free in time", ctx.Err())
+	x, end, f := h.begin(ctx, base)
+	if f != nil {
+		return f
 	}
-	x := &exchange{h: h, ctx: ctx, origin: origin(base)}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/schemas/guids/"+url.PathEscape(guid), nil)
+	defer end()
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodGet, base+"/schemas/guids/"+url.PathEscape(guid), nil)
 	if err != nil {
 		return unavailable("request", err)
 	}
