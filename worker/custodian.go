@@ -66,12 +66,7 @@ func (w *Worker) superviseCustodian(ctx context.Context, cluster string, in *int
 		}
 		w.o.Log.Error("the custodian stopped and is started again", "cluster", cluster, "code", pipeline.CodeOf(err), "cause", err.Error(),
 			"remedy", pipeline.Lookup(pipeline.CodeOf(err)).Remedy, "in", backoff.String())
-		t := time.NewTimer(backoff)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		_ = wait(ctx, backoff) // the loop looks at ctx itself
 		backoff = min(2*backoff, 30*time.Second)
 	}
 }

@@ -168,7 +168,7 @@ func clusterIDs(p *Plan) func(context.Context, string) (string, error) {
 	}
 }
 
-// wait is how executors wait: real time.
+// wait passes d of real time, or ends early with ctx.
 func wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

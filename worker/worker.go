@@ -164,12 +164,7 @@ func (w *Worker) supervise(ctx context.Context, pp *PipelinePlan) error {
 			backoff = time.Second // it ran well for a while
 		}
 		w.o.Log.Error("pipeline stopped and is started again", "pipeline", name, "code", pipeline.CodeOf(err), "cause", err.Error(), "in", backoff.String())
-		t := time.NewTimer(backoff)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		_ = wait(ctx, backoff) // the loop looks at ctx itself
 		backoff = min(2*backoff, 30*time.Second)
 	}
 	w.set(name, func(s *pipeline.Status) { s.State, s.Ready, s.Assigned = pipeline.StateStopped, false, 0 })
