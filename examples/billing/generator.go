@@ -1,7 +1,6 @@
 package billing
 
 import (
-	"encoding/binary"
 	"iter"
 	"math"
 
@@ -188,7 +187,7 @@ func (g *Generator) begin(m *pipeline.Message, topic string, i int, l *Label) {
 	m.Key = appendAccount(m.Key[:0], g.account(i))
 	m.Headers = m.Headers[:0]
 	if g.Partitions > 0 {
-		m.Partition = Partition(m.Key, g.Partitions)
+		m.Partition = pipeline.Partition(m.Key, g.Partitions)
 	}
 	if g.Stamp {
 		m.TimeMS = g.issued(i)
@@ -204,31 +203,3 @@ const (
 	CardSpaced   = "5555 5555 5555 4444"
 	BearerHeader = "Bearer dGVzdC10b2tlbi1ub3QtcmVhbA.c2lnbmF0dXJl+with/odd=="
 )
-
-// Partition is where Java producers and our own put a key: murmur2 with its sign bit cleared, modulo the partitions.
-func Partition(key []byte, partitions int32) int32 {
-	return int32(murmur2(key)&0x7fffffff) % partitions
-}
-
-// murmur2 is the 32-bit hash of Kafka's Java client (seed 0x9747b28c).
-func murmur2(b []byte) uint32 {
-	const m, r = 0x5bd1e995, 24
-	h := uint32(0x9747b28c) ^ uint32(len(b))
-	for ; len(b) >= 4; b = b[4:] {
-		k := binary.LittleEndian.Uint32(b) * m
-		k ^= k >> r
-		h = h*m ^ k*m
-	}
-	switch len(b) {
-	case 3:
-		h ^= uint32(b[2]) << 16
-		fallthrough
-	case 2:
-		h ^= uint32(b[1]) << 8
-		fallthrough
-	case 1:
-		h = (h ^ uint32(b[0])) * m
-	}
-	h = (h ^ h>>13) * m
-	return h ^ h>>15
-}

@@ -131,7 +131,7 @@ func TestInvoicesAreWhatTheirLabelsSay(t *testing.T) {
 		if (doc.Amount > 1_000_000) != l.Large {
 			t.Fatalf("invoice %d: amount %d, label %+v", l.I, doc.Amount, l)
 		}
-		if string(m.Key) != doc.Key || m.Partition != billing.Partition(m.Key, 12) || m.Topic != billing.InvoicesTopic {
+		if string(m.Key) != doc.Key || m.Partition != pipeline.Partition(m.Key, 12) || m.Topic != billing.InvoicesTopic {
 			t.Fatalf("invoice %d: key %s, partition %d", l.I, m.Key, m.Partition)
 		}
 		if (doc.Status != "ACTIVE") != (l.Defect == billing.InactiveProfile) {
@@ -238,7 +238,7 @@ func TestPartitionIsTheJavaProducers(t *testing.T) {
 		partitions, want int32
 	}{{"TT0124", 15, 10}, {"354afe16-939a-4ea8-8e17-8bb0840b6886", 10, 4}, {"f562ac3b-2224-4e25-a0ab-56094e10c239", 10, 5},
 		{"fd7af248-ce5c-46a5-93d7-1c0c9005b99d", 32, 26}, {"inv-1001", 12, 0}, {"inv-1002", 12, 7}, {"inv-1003", 12, 4}, {"inv-1002", 6, 1}} {
-		if got := billing.Partition([]byte(row.key), row.partitions); got != row.want {
+		if got := pipeline.Partition([]byte(row.key), row.partitions); got != row.want {
 			t.Errorf("%s of %d: %d, want %d", row.key, row.partitions, got, row.want)
 		}
 	}

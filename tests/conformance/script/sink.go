@@ -110,7 +110,7 @@ func (k *Sink) write(m *pipeline.Message) pipeline.Code {
 		p = t.round % int32(len(t.parts))
 		t.round++
 	default:
-		p = int32(murmur2(m.Key)&0x7fffffff) % int32(len(t.parts))
+		p = pipeline.Partition(m.Key, int32(len(t.parts)))
 	}
 	var tx *transaction
 	if k.tx != nil {
@@ -227,29 +227,4 @@ func (k *Sink) Close(context.Context) error {
 	k.Flow()
 	k.Fail(pipeline.Errorf(pipeline.CodeBrokerFatal, "script", "the sink is closed"))
 	return nil
-}
-
-// murmur2 is the hash by which Java producers choose a partition.
-func murmur2(b []byte) uint32 {
-	const m = 0x5bd1e995
-	h := uint32(0x9747b28c) ^ uint32(len(b))
-	for ; len(b) >= 4; b = b[4:] {
-		k := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
-		k *= m
-		k ^= k >> 24
-		h = h*m ^ k*m
-	}
-	switch len(b) {
-	case 3:
-		h ^= uint32(b[2]) << 16
-		fallthrough
-	case 2:
-		h ^= uint32(b[1]) << 8
-		fallthrough
-	case 1:
-		h = (h ^ uint32(b[0])) * m
-	}
-	h ^= h >> 13
-	h *= m
-	return h ^ h>>15
 }
