@@ -192,6 +192,16 @@ func pick(q *http.Request, vs []version) (version, error) {
 	return version{}, no(40402, "Version %d not found.", n)
 }
 
+// version is the subject and the version that a request names.
+func (r *Registry) version(q *http.Request) (string, version, error) {
+	subject, vs, err := r.versions(q)
+	if err != nil {
+		return "", version{}, err
+	}
+	v, err := pick(q, vs)
+	return subject, v, err
+}
+
 func (r *Registry) listVersions(q *http.Request) (any, error) {
 	_, vs, err := r.versions(q)
 	if err != nil {
@@ -205,11 +215,7 @@ func (r *Registry) listVersions(q *http.Request) (any, error) {
 }
 
 func (r *Registry) getVersion(q *http.Request) (any, error) {
-	subject, vs, err := r.versions(q)
-	if err != nil {
-		return nil, err
-	}
-	v, err := pick(q, vs)
+	subject, v, err := r.version(q)
 	if err != nil {
 		return nil, err
 	}
@@ -225,11 +231,7 @@ func (r *Registry) getVersionText(q *http.Request) (any, error) {
 }
 
 func (r *Registry) referencedBy(q *http.Request) (any, error) {
-	subject, vs, err := r.versions(q)
-	if err != nil {
-		return nil, err
-	}
-	v, err := pick(q, vs)
+	subject, v, err := r.version(q)
 	if err != nil {
 		return nil, err
 	}
