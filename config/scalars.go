@@ -51,16 +51,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 // UnmarshalConfig reads a scalar. Codes: ERR_CONFIG_TYPE, ERR_CONFIG_VALUE.
 func (d *Duration) UnmarshalConfig(n Node) Problems {
-	text, ok := n.Text()
-	if !ok {
-		return Problems{n.Problem("", CodeType, "a duration is wanted here", "write 100ms, 30s or 30d")}
-	}
-	v, fail := parseDuration(text)
-	if fail != "" {
-		return Problems{n.Problem("", CodeValue, fail, suggestDuration(n.value))}
-	}
-	*d = Duration(v)
-	return nil
+	return readScalar(n, (*time.Duration)(d), "a duration is wanted here", "write 100ms, 30s or 30d", parseDuration, suggestDuration)
 }
 
 func (d Duration) configSchema() map[string]any {
@@ -149,8 +140,27 @@ func digits(s string) (n uint64, rest string, ok bool) {
 }
 
 // suggestDuration says how a duration is written, with the number that stands there if one does.
+// readScalar reads one scalar with a unit into *into, which stays as it is when there is a problem.
+func readScalar[T any](n Node, into *T, wanted, example string, parse func(string) (T, string), suggest func(*value) string) Problems {
+	text, ok := n.Text()
+	if !ok {
+		return Problems{n.Problem("", CodeType, wanted, example)}
+	}
+	v, fail := parse(text)
+	if fail != "" {
+		return Problems{n.Problem("", CodeValue, fail, suggest(n.value))}
+	}
+	*into = v
+	return nil
+}
+
+// bareNumber tells whether somebody wrote a number and forgot its unit.
+func bareNumber(v *value) bool {
+	return v != nil && !v.variable && integer.MatchString(v.text) && len(v.text) < 16 && v.text[0] != '-'
+}
+
 func suggestDuration(v *value) string {
-	if v != nil && !v.variable && integer.MatchString(v.text) && len(v.text) < 16 && v.text[0] != '-' {
+	if bareNumber(v) {
 		return fmt.Sprintf("write %sms, %ss, %sm, %sh or %sd", v.text, v.text, v.text, v.text, v.text)
 	}
 	return "write 100ms, 30s or 30d; the units are ms, s, m, h, d"
@@ -195,20 +205,12 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 // UnmarshalConfig reads a scalar. Codes: ERR_CONFIG_TYPE, ERR_CONFIG_VALUE.
 func (s *Size) UnmarshalConfig(n Node) Problems {
-	text, ok := n.Text()
-	if !ok {
-		return Problems{n.Problem("", CodeType, "a size is wanted here", "write 1MiB or 512B")}
-	}
-	v, fail := parseSize(text)
-	if fail != "" {
-		suggestion := "write 1MiB or 512B; the units are B, KiB, MiB, GiB, KB, MB, GB"
-		if !n.value.variable && integer.MatchString(text) && len(text) < 16 && text[0] != '-' {
-			suggestion = fmt.Sprintf("write %sB, %sKiB or %sMiB", text, text, text)
+	return readScalar(n, s, "a size is wanted here", "write 1MiB or 512B", parseSize, func(v *value) string {
+		if bareNumber(v) {
+			return fmt.Sprintf("write %sB, %sKiB or %sMiB", v.text, v.text, v.text)
 		}
-		return Problems{n.Problem("", CodeValue, fail, suggestion)}
-	}
-	*s = v
-	return nil
+		return "write 1MiB or 512B; the units are B, KiB, MiB, GiB, KB, MB, GB"
+	})
 }
 
 func (s Size) configSchema() map[string]any {
@@ -297,20 +299,12 @@ func (r *Rate) UnmarshalText(text []byte) error {
 
 // UnmarshalConfig reads a scalar. Codes: ERR_CONFIG_TYPE, ERR_CONFIG_VALUE.
 func (r *Rate) UnmarshalConfig(n Node) Problems {
-	text, ok := n.Text()
-	if !ok {
-		return Problems{n.Problem("", CodeType, "a rate is wanted here", "write 50/s")}
-	}
-	v, fail := parseRate(text)
-	if fail != "" {
-		suggestion := "write 50/s or 600/m"
-		if !n.value.variable && integer.MatchString(text) && len(text) < 16 && text[0] != '-' {
-			suggestion = "write " + text + "/s"
+	return readScalar(n, r, "a rate is wanted here", "write 50/s", parseRate, func(v *value) string {
+		if bareNumber(v) {
+			return "write " + v.text + "/s"
 		}
-		return Problems{n.Problem("", CodeValue, fail, suggestion)}
-	}
-	*r = v
-	return nil
+		return "write 50/s or 600/m"
+	})
 }
 
 func (r *Rate) configScalar() {}
