@@ -34,45 +34,62 @@ type noSource struct{ pipeline.Source }
 func (noSource) Resume(...pipeline.TP) error { return nil }
 func (noSource) Pause(...pipeline.TP) error  { return nil }
 
+// healthy is one partition whose records only pass: begin, one stage that only routes, compose, settle.
+type healthy struct {
+	e    *Engine
+	p    *part
+	next int64
+	pool *pipeline.Pool
+	rec  pipeline.Record
+	pol  pipeline.Policy
+}
+
+func newHealthy() *healthy {
+	h := &healthy{pol: decide.Default(decide.Bounds{}, "in.retry", "in.dlq", decide.Backoff{}), rec: pipeline.Record{Key: []byte("k"),
+		Value: make([]byte, 1200), Headers: []pipeline.Header{{Name: "trace", Value: []byte("1")}}}}
+	layout := &pipeline.Layout{}
+	h.pool = pipeline.NewPool(layout)
+	h.e = New(Options{Pipeline: "p", Layout: layout, Pool: h.pool, Stages: []Stage{{Name: "out", Stage: toOut{}}}, Meter: counted{},
+		Policy: func(pipeline.TP) pipeline.Policy { return h.pol }, Clock: time.Now, Source: noSource{}})
+	h.p = newPart(pipeline.TP{Topic: "in"}, pipeline.Live, 1)
+	h.p.settlement = deadletter.NewSettlement("p", h.p.tp, 1, 0)
+	return h
+}
+
+// batch takes n records from their arrival until they are settled.
+func (h *healthy) batch(t testing.TB, n int) {
+	b := h.pool.Get()
+	b.TP, b.Policy = h.p.tp, h.pol
+	for range n {
+		h.rec.Offset = h.next
+		b.Recs = append(b.Recs, h.rec)
+		h.next++
+	}
+	h.p.window.Open(b.Recs[0].Offset, h.next-1, b.Len())
+	h.e.working++
+	h.p.working++
+	w := h.e.slot.Of(b)
+	w.reset(b, h.p)
+	if err := h.e.process(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.effects.Msgs) != n {
+		t.Fatalf("%d messages", len(w.effects.Msgs))
+	}
+	h.e.sent(w)
+}
+
 // A healthy record costs no allocation of ours from the moment its batch arrives until it is settled.
 func TestHealthyRecordsAllocateNothing(t *testing.T) {
-	policy := decide.Default(decide.Bounds{}, "in.retry", "in.dlq", decide.Backoff{})
-	layout := &pipeline.Layout{}
-	pool := pipeline.NewPool(layout)
-	e := New(Options{Pipeline: "p", Layout: layout, Pool: pool, Stages: []Stage{{Name: "out", Stage: toOut{}}}, Meter: counted{},
-		Policy: func(pipeline.TP) pipeline.Policy { return policy }, Clock: time.Now, Source: noSource{}})
-	p := newPart(pipeline.TP{Topic: "in"}, pipeline.Live, 1)
-	p.settlement = deadletter.NewSettlement("p", p.tp, 1, 0)
-	headers := []pipeline.Header{{Name: "trace", Value: []byte("1")}}
-	key, value := []byte("k"), make([]byte, 1200)
-	next := int64(0)
-	round := func() {
-		b := pool.Get()
-		b.TP, b.Policy = p.tp, policy
-		for range 500 {
-			b.Recs = append(b.Recs, pipeline.Record{Offset: next, Key: key, Value: value, Headers: headers})
-			next++
-		}
-		p.window.Open(b.Recs[0].Offset, next-1, b.Len())
-		e.working++
-		p.working++
-		w := e.slot.Of(b)
-		w.reset(b, p)
-		if err := e.process(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
-		if len(w.effects.Msgs) != 500 {
-			t.Fatalf("%d messages", len(w.effects.Msgs))
-		}
-		e.sent(w)
-	}
+	h := newHealthy()
+	round := func() { h.batch(t, 500) }
 	for range 10 {
 		round()
 	}
 	if n := testing.AllocsPerRun(100, round); n > 0 && !raceEnabled {
 		t.Errorf("%v allocations for 500 healthy records", n)
 	}
-	if p.window.Next() != next {
-		t.Errorf("settled up to %d of %d", p.window.Next(), next)
+	if h.p.window.Next() != h.next {
+		t.Errorf("settled up to %d of %d", h.p.window.Next(), h.next)
 	}
 }
