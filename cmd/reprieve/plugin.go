@@ -154,9 +154,11 @@ func (a *app) pluginInstallCmd() *cobra.Command {
 				Pinned string          `json:"pinned,omitempty"`
 			}{pkg.Descriptor.Ref(), pkg.Dir, pkg.Digest, did.Level, ""}
 			if !noLock {
-				if out.Pinned, err = pin(o, pkg, level); err != nil {
+				l, err := pin(o, pkg, level)
+				if err != nil {
 					return err
 				}
+				out.Pinned = l.String()
 			}
 			return a.print(out, func(t *table) {
 				t.line("%s installed in %s", out.Ref, out.Folder)
@@ -175,24 +177,24 @@ func (a *app) pluginInstallCmd() *cobra.Command {
 }
 
 // pin writes the pin of a package and returns its level.
-func pin(o plugins.Options, pkg *plugins.Package, level string) (string, error) {
+func pin(o plugins.Options, pkg *plugins.Package, level string) (sandbox.Level, error) {
 	l := pkg.Level()
 	if level != "" {
 		asked, err := sandbox.ParseLevel(level)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
 		if asked < l && !o.Insecure {
-			return "", pipeline.Errorf(pipeline.CodePluginSandbox, pkg.Descriptor.Ref(), "its author asks for level %s", l).With("pin it at " + l.String() + " or better")
+			return 0, pipeline.Errorf(pipeline.CodePluginSandbox, pkg.Descriptor.Ref(), "its author asks for level %s", l).With("pin it at " + l.String() + " or better")
 		}
 		l = asked
 	}
 	lock, err := plugins.ReadLock(o.Lock)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	lock.Set(pkg.Pin(l))
-	return l.String(), lock.Write(o.Lock)
+	return l, lock.Write(o.Lock)
 }
 
 func (a *app) pluginLockCmd() *cobra.Command {
@@ -218,18 +220,13 @@ func (a *app) pluginLockCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(pkg.Pin(must(l)), func(t *table) {
+			return a.print(pkg.Pin(l), func(t *table) {
 				t.line("%s pinned at level %s or better in %s: %s", args[0], l, o.Lock, pkg.Digest)
 			})
 		},
 	}
 	c.Flags().StringVar(&level, "level", "", "least level: restricted or isolated; default: the author's")
 	return c
-}
-
-func must(level string) sandbox.Level {
-	l, _ := sandbox.ParseLevel(level) // it was parsed before
-	return l
 }
 
 func (a *app) pluginListCmd() *cobra.Command {
@@ -370,7 +367,7 @@ func why(ctx context.Context, o plugins.Options, r pluginRow) pluginWhy {
 	if better != nil {
 		say("no better one: " + better.Error())
 	}
-	if least := must(r.Level); had < least {
+	if least, _ := sandbox.ParseLevel(r.Level); had < least { // the check of the pin has read it
 		w.MayRun = false
 		say("it needs level " + least.String())
 		return w
