@@ -94,12 +94,7 @@ func (t *tools) apply(ctx context.Context, w *work, e *Envelope, v pipeline.View
 			return
 		}
 		head := jsonStart(e.Record.Value)
-		d, what := parseDocument(e.Record.Value[head:])
-		if what != "" {
-			r.Failure = refuse(pipeline.CodeTransformFailed, what)
-			return
-		}
-		changed, f := ed.do(d)
+		d, changed, f := ed.text(e.Record.Value[head:])
 		if f != nil {
 			r.Failure = f
 			return
@@ -112,6 +107,16 @@ func (t *tools) apply(ctx context.Context, w *work, e *Envelope, v pipeline.View
 	default:
 		r.Failure = refuse(pipeline.CodeTransformFailed, "records of this format cannot be edited", pipeline.Str("format", ref.Format))
 	}
+}
+
+// text edits JSON text and tells what has changed.
+func (ed *edit) text(src []byte) (d *document, changed []string, f *pipeline.Failure) {
+	d, what := parseDocument(src)
+	if what != "" {
+		return nil, nil, refuse(pipeline.CodeTransformFailed, what)
+	}
+	changed, f = ed.do(d)
+	return d, changed, f
 }
 
 func (r *Result) done(changed []string) {
@@ -303,12 +308,7 @@ func (t *tools) encode(ctx context.Context, w *work, e *Envelope, v pipeline.Vie
 		r.Failure = refuse(pipeline.CodeTransformFailed, "the record has no JSON form")
 		return
 	}
-	d, what := parseDocument(w.json)
-	if what != "" {
-		r.Failure = refuse(pipeline.CodeTransformFailed, what)
-		return
-	}
-	changed, f := ed.do(d)
+	d, changed, f := ed.text(w.json)
 	if f != nil {
 		r.Failure = f
 		return
