@@ -9,6 +9,7 @@ import (
 type Options struct {
 	Env      func(name string) (string, bool)  // ${NAME}
 	ReadFile func(path string) ([]byte, error) // ${file:PATH}
+	Plain    bool                              // no variables: a dollar sign stands for itself, as in a canonical form
 }
 
 const (
@@ -31,6 +32,9 @@ type variableError struct{ text, suggestion string }
 // dropped), $$ for a dollar sign. Any other dollar sign stands for itself. What was put in is not looked at again
 // (INV-CONFIG-VALUE).
 func expand(s string, opt Options) (expansion, *variableError) {
+	if opt.Plain {
+		return expansion{text: s}, nil
+	}
 	var out expansion
 	var b strings.Builder
 	for {

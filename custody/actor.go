@@ -99,6 +99,9 @@ func (r Roles) sees(a Actor, tenant string) bool {
 	return slices.Contains(a.Tenants, AllTenants) || slices.Contains(a.Tenants, tenant)
 }
 
+// Check refuses an actor without a permission, apart from any tenant. Codes: ERR_PERMISSION_DENIED.
+func (r Roles) Check(a Actor, p Permission) error { return r.check(a, p, "") }
+
 // check refuses what the actor may not do. Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN.
 func (r Roles) check(a Actor, p Permission, tenant string) error {
 	if a.Subject == "" {

@@ -54,6 +54,9 @@ const (
 	// classify and policy
 	CodeRejected         Code = "ERR_DOMAIN_REJECTED"
 	CodePolicyRule       Code = "ERR_POLICY_RULE"
+	CodePolicyPath       Code = "ERR_POLICY_PATH"
+	CodePolicyUnread     Code = "ERR_POLICY_UNREAD"
+	CodePolicyUnknown    Code = "ERR_POLICY_UNKNOWN"
 	CodeTenantDenied     Code = "ERR_TENANT_DENIED"
 	CodeTenantUnreadable Code = "ERR_TENANT_UNREADABLE"
 	CodeTenantRevoked    Code = "ERR_TENANT_REVOKED"
@@ -101,6 +104,7 @@ const (
 	CodeFailureDomain   Code = "ERR_SHARED_FAILURE_DOMAIN_EXHAUSTED"
 	CodeDependencyDown  Code = "ALERT_DEPENDENCY_DOWN"
 	CodePolicyFailed    Code = "ALERT_POLICY_FAILED"
+	CodePolicyUnusable  Code = "ALERT_POLICY_UNUSABLE"
 	CodeErrorBudget     Code = "ERR_ERROR_BUDGET_EXCEEDED"
 	CodeControlForged   Code = "ALERT_CONTROL_FORGED"
 	CodeControlNotReady Code = "ERR_CONTROL_NOT_READY"
@@ -287,6 +291,15 @@ var codeTable = []CodeInfo{
 	{CodePolicyRule, ConsumerDefect, ActPause, []string{"rule"}, ExitRuntime,
 		"a rule of the policy failed to evaluate",
 		"Correct the rule: guard optional fields with has()."},
+	{CodePolicyPath, ClassNone, ActPause, nil, ExitInput,
+		"a rule of the policy reads a place that no record of the schema has",
+		"Correct the path, or guard it with has() if a later schema brings it."},
+	{CodePolicyUnread, ClassNone, ActPause, nil, ExitInput,
+		"the policy has reject rules and no stage of the pipeline asks them",
+		"Add a classify stage to the pipeline, or take the reject rules out."},
+	{CodePolicyUnknown, ClassNone, ActPause, nil, ExitInput,
+		"there is no such policy version",
+		"List them: reprieve policy list."},
 	{CodeTenantDenied, Authorization, ActQuarantine, nil, ExitRuntime,
 		"the record names a tenant that its topic may not carry",
 		"Find out who produced it; extend source.tenant.allow only if it is legitimate."},
@@ -412,6 +425,9 @@ var codeTable = []CodeInfo{
 	{CodePolicyFailed, ClassNone, ActPause, nil, ExitRuntime,
 		"a policy rule failed to evaluate",
 		"Roll the policy back: reprieve policy rollback."},
+	{CodePolicyUnusable, ClassNone, ActPause, nil, ExitRuntime,
+		"a policy version on the control topic cannot be used here; the one before stays in force",
+		"Read the problems; activate a version that this worker can use, or update the worker."},
 	{CodeErrorBudget, ClassNone, ActPause, nil, ExitRuntime,
 		"more unknown failures than the budget tolerates; the pipeline stopped",
 		"Look at the newest groups; resume when the cause is known."},

@@ -36,6 +36,7 @@ type Decision struct {
 	NotBefore int64 // Unix ms; retry only
 	Code      Code
 	Policy    Digest
+	Rule      string // that could not be evaluated; only with ERR_POLICY_RULE
 }
 
 // Facts is all that a policy may look at. It is a value: no clock, no I/O.

@@ -20,4 +20,6 @@ type Status struct {
 	Remedy   string `json:"remedy,omitempty"`
 	Assigned int    `json:"assigned_partitions"`
 	Digest   string `json:"digest"` // of its file
+	Policy   string `json:"policy"` // the version in force
+	Canary   string `json:"policy_canary,omitempty"`
 }

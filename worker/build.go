@@ -201,6 +201,8 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	o.Observe = observe
 	o.Unhealthy = w.unhealthy(pp, o.Unhealthy)
 	o.Limits = w.o.Limits
+	v := w.versions[c.Name]
+	o.Policy, o.Control = v.policy, v
 	src, err := kafka.NewSource(kafka.SourceConfig{
 		Cluster: source, Group: c.Source.Group, Topics: c.Source.Topics, RetryTopics: map[string]bool{c.Retry.Topic: c.Retry.Topic != ""},
 		InstanceID: w.o.InstanceID, Pool: o.Pool, Log: w.o.Log,
@@ -333,7 +335,7 @@ func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letter
 		return "", err
 	}
 	prefix := w.o.Plan.Config.Topics.Prefix
-	wanted := slices.Concat(c.Source.Topics, pp.Targets, []string{deadletter.SettlementsTopic(prefix), deadletter.OutcomesTopic(prefix)})
+	wanted := slices.Concat(c.Source.Topics, pp.Targets, []string{deadletter.SettlementsTopic(prefix), deadletter.OutcomesTopic(prefix), deadletter.ControlTopic(prefix)})
 	if c.Retry.Topic != "" {
 		wanted = append(wanted, c.Retry.Topic)
 	}
@@ -345,6 +347,9 @@ func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letter
 		if _, ok := have[t]; !ok {
 			return "", pipeline.Errorf(pipeline.CodeTopicMissing, "cluster "+source.Name, "the topic %s of pipeline %s does not exist", t, c.Name)
 		}
+	}
+	if err := safeControl(ctx, admin, deadletter.ControlTopic(prefix), have); err != nil {
+		return "", err
 	}
 	if letters.Name != source.Name {
 		if admin, err = kafka.NewAdmin(letters); err != nil {
@@ -366,6 +371,18 @@ func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letter
 			With(fmt.Sprintf("set retention.ms=%d on it", keep))
 	}
 	return id, nil
+}
+
+// safeControl refuses a control topic that would forget entries or give them in no order.
+func safeControl(ctx context.Context, admin *kafka.Admin, topic string, have map[string]int) error {
+	if n := have[topic]; n != 1 {
+		return pipeline.Errorf(pipeline.CodeTopicUnsafe, topic, "the control topic has %d partitions; it needs exactly one", n)
+	}
+	info, err := admin.Info(ctx, topic)
+	if err == nil && !info.Compacted {
+		err = pipeline.Errorf(pipeline.CodeTopicUnsafe, topic, "the control topic is not compacted: policies and halts would expire").With("set cleanup.policy=compact on it")
+	}
+	return err
 }
 
 // registryConfig turns the file's section into the client's settings; certificates are read from their files.

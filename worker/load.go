@@ -47,10 +47,13 @@ type PipelinePlan struct {
 	Config   *config.Pipeline
 	Digest   string // of the canonical form
 	Stages   []StagePlan
-	Policy   *decide.Policy
+	Policy   *decide.Policy // of the file; another may be in force by the control topic
 	Identity *stage.Identity
 	Redact   redact.Config
 	Targets  []string // topics that the route stages name
+
+	policyFile string // that classify names; "" without one
+	decides    decide.Options
 }
 
 // StagePlan is one stage with its settings decoded.
@@ -296,48 +299,6 @@ func (pp *PipelinePlan) identity(doc *config.Doc) config.Problems {
 		return config.Problems{doc.Problem("source.identity", config.CodeValue, err.Error(), "write a path like /event_id")}
 	}
 	pp.Identity = id
-	return nil
-}
-
-// policy loads the file that classify names, or takes the default.
-func (pp *PipelinePlan) policy(w *config.Worker, doc *config.Doc, opt config.Options) config.Problems {
-	c := pp.Config
-	attempts := uint8(min(c.Retry.Attempts, 255))
-	o := decide.Options{
-		Quarantine: c.Quarantine.Topic, OutagePause: c.Outage == "pause",
-		Retry: decide.Retry{Topic: c.Retry.Topic, Attempts: &attempts, Backoff: decide.Backoff{
-			Initial: c.Retry.Backoff.Initial.Std(), Factor: c.Retry.Backoff.Factor, Max: c.Retry.Backoff.Max.Std(), Jitter: c.Retry.Backoff.Jitter}},
-	}
-	if w != nil {
-		o.Bounds = decide.Bounds{Attempts: uint8(min(w.Bounds.Attempts, 255)), Age: w.Bounds.Age.Std(), Cumulative: w.Bounds.Cumulative.Std()}
-	}
-	for _, s := range pp.Stages {
-		set, ok := s.Settings.(*stage.ClassifySettings)
-		if !ok || set.Policy == "" {
-			continue
-		}
-		file := set.Policy
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(filepath.Dir(pp.File), file)
-		}
-		pd, ps := config.Read(file, opt)
-		if pd == nil {
-			if len(ps) == 1 && ps[0].Code == config.CodeRead {
-				return config.Problems{s.Node.Problem("policy", config.CodeRead, "the policy file "+file+" cannot be read",
-					"the path counts from the folder of the pipeline file")}
-			}
-			return ps
-		}
-		p, more := decide.Load(pd, o)
-		ps = append(ps, more...)
-		pp.Policy = p
-		return ps
-	}
-	p, err := decide.New(decide.File{}, o)
-	if err != nil {
-		return config.Problems{doc.Problem("retry", config.CodeValue, err.Error(), "")}
-	}
-	pp.Policy = p
 	return nil
 }
 

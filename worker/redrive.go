@@ -137,7 +137,7 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 	}
 	so.Approvers = approvers
 	if o.Board {
-		if err := d.openBoard(ctx, o, approvers); err != nil {
+		if err := d.openBoard(ctx, o); err != nil {
 			return nil, err
 		}
 		so.Board = redrive.ControlBoard{Board: d.Board, By: control.ByRing(o.Keys.Ring), Writer: o.By}
@@ -212,7 +212,7 @@ func (p *Plan) approvers() ([]redrive.Approver, error) {
 }
 
 // openBoard follows the control topic of the first pipeline's cluster until it is read to its end.
-func (d *Desk) openBoard(ctx context.Context, o DeskOptions, approvers []redrive.Approver) error {
+func (d *Desk) openBoard(ctx context.Context, o DeskOptions) error {
 	if len(o.Plan.Pipelines) == 0 {
 		return pipeline.Errorf(pipeline.CodeConfigReference, o.Plan.File, "no pipeline is known, so neither is the cluster of the control topic")
 	}
@@ -220,35 +220,13 @@ func (d *Desk) openBoard(ctx context.Context, o DeskOptions, approvers []redrive
 	if err != nil {
 		return err
 	}
-	log, err := kafka.NewLog(c, nil)
+	board, closing, err := openBoard(ctx, boardOptions{plan: o.Plan, ring: o.Keys.Ring, cluster: c, name: o.Name, clock: o.Clock, log: o.Log})
 	if err != nil {
 		return err
 	}
-	d.close = append(d.close, log.Close)
-	sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-control-" + o.Name, Log: o.Log})
-	if err != nil {
-		return err
-	}
-	d.close = append(d.close, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = sink.Close(ctx) // what matters was acknowledged to who asked for it
-	})
-	a := &control.Authority{Ring: o.Keys.Ring}
-	for _, p := range approvers {
-		a.Approvers = append(a.Approvers, control.Approver{Subject: p.Key.Subject(), Key: p.Key})
-	}
-	d.Board = control.NewBoard(control.Options{Topic: deadletter.ControlTopic(o.Plan.Config.Topics.Prefix), Reader: log, Sink: sink, Authority: a, Clock: o.Clock, Log: o.Log})
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = d.Board.Run(run) // it ends only with run
-	}()
-	d.close = append(d.close, func() { stop(); <-ended })
-	ready, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return d.Board.WaitReady(ready)
+	d.Board = board
+	d.close = append(d.close, closing)
+	return ready(ctx, board)
 }
 
 // Lift writes a person's lift of the halt on the control topic. Codes: ERR_REDRIVE_STATE (no halt stands), ERR_PERMISSION_DENIED,

@@ -44,6 +44,7 @@ type Worker struct {
 
 	mu         sync.Mutex
 	registries map[string]codec.Registry
+	versions   map[string]*versions // of the policies, by pipeline; set once by Run
 	status     map[string]*pipeline.Status
 	draining   bool
 }
@@ -67,7 +68,11 @@ func (w *Worker) Pipelines() []pipeline.Status {
 	defer w.mu.Unlock()
 	var out []pipeline.Status
 	for _, s := range w.status {
-		out = append(out, *s)
+		one := *s
+		if v := w.versions[one.Name]; v != nil {
+			one.Policy, one.Canary = v.status()
+		}
+		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b pipeline.Status) int {
 		if a.Name < b.Name {
@@ -104,6 +109,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		err error
 	}
 	if slices.Contains(w.o.Roles, RolePipelines) {
+		closing, err := w.openVersions(ctx)
+		if err != nil {
+			return err
+		}
+		defer closing()
 		for _, pp := range w.o.Plan.Pipelines {
 			wg.Go(func() {
 				err := w.supervise(ctx, pp)

@@ -250,6 +250,16 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// oneOrTwo allows one argument and a second one.
+func oneOrTwo(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < 1 || len(args) > 2 {
+			return usage(c, "give "+what)
+		}
+		return nil
+	}
+}
+
 // usage is the refusal of a command line, with how it is written.
 func usage(c *cobra.Command, text string) error {
 	path := c.CommandPath()

@@ -37,6 +37,8 @@ func TestScripts(t *testing.T) {
 			"steady":  steady,
 			"records": writeRecords,
 			"ledger":  fillLedger,
+			"person":  addPerson,
+			"servers": startServers,
 		},
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"reprieve.dev/custody"
+	"reprieve.dev/embedded"
 	"reprieve.dev/examples/billing"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/seal"
 )
@@ -94,16 +97,47 @@ func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
 	for n, a := range arrivals {
 		ts.Setenv(fmt.Sprintf("ITEM%d", n), string(a.Letter.Item))
 	}
-	person, err := seal.GenerateSigner("operator@example.com")
+	addPerson(ts, false, []string{"operator"})
+	ts.Setenv("TRUNCATED", string(arrivals[0].Letter.Fingerprint))
+	ts.Setenv("CURRENCY", string(arrivals[4].Letter.Fingerprint))
+}
+
+// addPerson ROLE registers ROLE@example.com as an approver with that role, and writes the key to ROLE.pem.
+func addPerson(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: person ROLE")
+	}
+	person, err := seal.GenerateSigner(args[0] + "@example.com")
 	ts.Check(err)
-	ts.Check(person.WriteFile(ts.MkAbs("operator.pem")))
+	ts.Check(person.WriteFile(ts.MkAbs(args[0] + ".pem")))
 	file := ts.MkAbs("reprieve.yaml")
 	text, err := os.ReadFile(file)
 	ts.Check(err)
-	text = fmt.Appendf(text, "\napprovers:\n  - {subject: %s, public: %q, roles: [operator]}\n", person.Subject(), person.Verifier().Text())
+	if !bytes.Contains(text, []byte("\napprovers:\n")) {
+		text = append(text, "\napprovers:\n"...)
+	}
+	text = fmt.Appendf(text, "  - {subject: %s, public: %q, roles: [%s]}\n", person.Subject(), person.Verifier().Text(), args[0])
 	ts.Check(os.WriteFile(file, text, 0o644))
-	ts.Setenv("TRUNCATED", string(arrivals[0].Letter.Fingerprint))
-	ts.Setenv("CURRENCY", string(arrivals[4].Letter.Fingerprint))
+}
+
+// startServers runs a broker and a registry with the schema of the invoices until the script ends.
+func startServers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: servers")
+	}
+	b, err := embedded.StartBroker(embedded.BrokerConfig{Dir: ts.MkAbs(".servers/broker")})
+	ts.Check(err)
+	ts.Defer(func() { b.Close() })
+	r, err := embedded.StartRegistry(embedded.RegistryConfig{Dir: ts.MkAbs(".servers/registry")})
+	ts.Check(err)
+	ts.Defer(func() { _ = r.Close() })
+	reg, err := codec.NewRegistry(codec.RegistryConfig{Name: "main", URL: r.URL()}, time.Now)
+	ts.Check(err)
+	_, err = reg.Register(context.Background(), billing.Subject, billing.Schema(), "avro")
+	ts.Check(err)
+	ts.Setenv("REPRIEVE_BOOTSTRAP", b.Bootstrap())
+	ts.Setenv("REPRIEVE_DLQ_BOOTSTRAP", b.Bootstrap())
+	ts.Setenv("REPRIEVE_REGISTRY", r.URL())
 }
 
 func storedLetter(identity *seal.IdentityKey, tp pipeline.TP, n int64) *deadletter.Letter {

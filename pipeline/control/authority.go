@@ -1,6 +1,10 @@
 package control
 
-import "reprieve.dev/seal"
+import (
+	"slices"
+
+	"reprieve.dev/seal"
+)
 
 // Approver is a registered public key: a person's own, or the console's, which authenticates persons and signs for them.
 type Approver struct {
@@ -8,6 +12,8 @@ type Approver struct {
 	Key     *seal.Verifier
 	// Speaks says that the key may sign for other subjects (the console's).
 	Speaks bool
+	// Activates says that the key may put policies into force.
+	Activates bool
 }
 
 // Authority says whose signatures count. It is immutable after it was made.
@@ -29,21 +35,12 @@ func (a *Authority) verify(kid string, msg, sig []byte) (person string, ok bool)
 }
 
 // allows holds the rules of who may say what: a person speaks as itself and under its own key (the console for others),
-// lifts, rates and policies are for persons only.
+// lifts, rates and policies are for persons only, policies for those whose key activates.
 func (a *Authority) allows(e *Entry) bool {
 	if e.Person != "" {
-		if e.By != e.Writer {
-			return false
-		}
-		if e.By != e.Person {
-			for i := range a.Approvers {
-				if a.Approvers[i].Subject == e.Person && a.Approvers[i].Speaks {
-					return true
-				}
-			}
-			return false
-		}
-		return true
+		i := slices.IndexFunc(a.Approvers, func(p Approver) bool { return p.Key.KeyID() == e.KID })
+		p := &a.Approvers[i] // verify found it
+		return e.By == e.Writer && (e.By == e.Person || p.Speaks) && (e.Kind != KindPolicy || p.Activates)
 	}
 	switch e.Kind {
 	case KindLift, KindPolicy, KindRate:

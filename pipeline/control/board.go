@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,10 +46,12 @@ type Board struct {
 	counts  map[Refusal]int64
 
 	// The reading goroutine's own.
-	next     int64     // offset to read next
-	target   int64     // the end that was seen at targetMS: once next is there, everything of that time is known
-	targetMS int64     // 0: no target
-	draft    *Snapshot // what a cold board has read so far
+	next     int64         // offset to read next
+	target   int64         // the end that was seen at targetMS: once next is there, everything of that time is known
+	targetMS int64         // 0: no target
+	draft    *Snapshot     // what a cold board has read so far
+	lost     map[Key]int64 // entries over which something was written that does not count, and where: compaction would keep only that
+	nudge    chan struct{} // look now
 }
 
 // NewBoard makes a Board; nothing runs before Run.
@@ -60,7 +63,7 @@ func NewBoard(o Options) *Board {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Board{o: o, tp: pipeline.TP{Topic: o.Topic}, requests: make(chan *request), ready: make(chan struct{}),
-		changed: make(chan struct{}), counts: map[Refusal]int64{}}
+		changed: make(chan struct{}), counts: map[Refusal]int64{}, lost: map[Key]int64{}, nudge: make(chan struct{}, 1)}
 }
 
 // Run reads the topic to its end, follows it and publishes, until ctx ends. It owns every goroutine that it starts and may
@@ -112,6 +115,20 @@ func (b *Board) Stale() time.Duration {
 	return time.Duration(max(0, b.o.Clock().UnixMilli()-b.seenMS)) * time.Millisecond
 }
 
+// Covers tells whether everything that stood on the topic at a moment (Unix ms) is known. If it is not, the Board looks at once.
+func (b *Board) Covers(ms int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.snap.Load() != nil && b.seenMS >= ms {
+		return true
+	}
+	select {
+	case b.nudge <- struct{}{}:
+	default: // it is asked already
+	}
+	return false
+}
+
 // Err is what the last look at the topic failed with; nil if it did not.
 func (b *Board) Err() error {
 	b.mu.Lock()
@@ -159,6 +176,7 @@ func (b *Board) follow(ctx context.Context) {
 		}
 		select {
 		case <-tick.C:
+		case <-b.nudge:
 		case <-ctx.Done():
 			return
 		}
@@ -188,12 +206,16 @@ func (b *Board) look(ctx context.Context) error {
 	}
 	covered := max(b.next, r.First)
 	var entries []Entry
+	lost := map[Key]int64{}
 	if r.Next > covered {
 		err := b.o.Reader.Read(ctx, b.tp, offsets(covered, r.Next, &covered), func(batch *pipeline.Batch) error {
 			defer batch.Release()
 			for i := range batch.Recs {
-				if e, ok := b.decode(&batch.Recs[i]); ok {
+				rec := &batch.Recs[i]
+				if e, ok := b.decode(rec); ok {
 					entries = append(entries, e)
+				} else if k, ok := ParseKey(string(rec.Key)); ok {
+					lost[k] = rec.Offset
 				}
 			}
 			return nil
@@ -202,6 +224,7 @@ func (b *Board) look(ctx context.Context) error {
 			return err // nothing of it is kept: the next look reads it again
 		}
 	}
+	maps.Copy(b.lost, lost)
 	b.next = covered
 	complete := int64(0)
 	switch {
@@ -259,6 +282,7 @@ func (b *Board) count(why Refusal, n int64, off int64) {
 func (b *Board) read(entries []Entry, completeMS int64) {
 	if b.snap.Load() != nil {
 		b.apply(entries, completeMS)
+		b.heal(b.overwritten(b.snap.Load(), entries))
 		return
 	}
 	b.draft, _ = Fold(b.draft, b.o.Authority, entries...) // INV-CONTROL-COLD: nobody sees it before it is complete
@@ -266,11 +290,13 @@ func (b *Board) read(entries []Entry, completeMS int64) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.snap.Store(b.draft)
+	ready := b.draft
+	b.snap.Store(ready)
 	b.seenMS, b.draft = completeMS, nil
 	close(b.ready)
 	b.change()
+	b.mu.Unlock()
+	b.heal(b.overwritten(ready, entries))
 }
 
 // change wakes who waits for one; b.mu is held.
@@ -292,6 +318,24 @@ func (b *Board) apply(entries []Entry, completeMS int64) {
 	b.mu.Unlock()
 	if len(replayed) > 0 {
 		b.count(Replayed, int64(len(replayed)), replayed[0].offset)
-		b.heal(next, entries)
+		b.heal(older(next, entries))
 	}
+}
+
+// overwritten are the winners over which something was written that does not count: a tombstone, an unsigned or a forged one.
+// They are asked for again until somebody has written them behind it.
+func (b *Board) overwritten(s *Snapshot, read []Entry) (again []Entry) {
+	for _, e := range read {
+		if off, ok := b.lost[e.Key]; ok && e.offset > off {
+			delete(b.lost, e.Key)
+		}
+	}
+	for k, off := range b.lost {
+		if e, ok := s.Get(k); ok && e.offset < off {
+			again = append(again, e)
+		} else {
+			delete(b.lost, k)
+		}
+	}
+	return again
 }

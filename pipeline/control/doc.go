@@ -5,6 +5,8 @@
 //     registered persons. Anything else is ignored, counted and alarmed (ALERT_CONTROL_FORGED).
 //   - INV-CONTROL-COLD: a Board that has not read the topic to its end has no snapshot and is not ready; who must not act
 //     without knowing asks Snapshot first. A warm one keeps what it knows and says how old that is (Stale).
+//   - INV-CONTROL-HEALED: what is written over an entry and does not count, a tombstone or an older entry too, is followed by
+//     the entry itself again: compaction keeps it.
 //   - INV-CONTROL-STICKY: a halt ends only by lifts that name it, signed by as many different approvers as are needed. No
 //     lease, no restart, no replay of older bytes ends it.
 //

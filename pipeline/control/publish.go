@@ -53,32 +53,33 @@ func (b *Board) Lift(ctx context.Context, by Signer, person, pipelineName, reaso
 	return b.Publish(ctx, by, e)
 }
 
-// heal writes the winners again after somebody wrote older bytes over them: the topic is compacted, and a worker that starts
-// cold would find only the older ones. The bytes are as they were signed, so this needs no key of the writer. A key whose
-// last message is the winner already was healed by another worker.
-func (b *Board) heal(s *Snapshot, read []Entry) {
-	if b.o.Sink == nil {
+// heal writes winners again after somebody wrote over them: the topic is compacted, and a worker that starts cold would find
+// only what came last. The bytes are as they were signed, so this needs no key of the writer.
+func (b *Board) heal(again []Entry) {
+	if b.o.Sink == nil || len(again) == 0 {
 		return
 	}
+	select {
+	case b.requests <- &request{entries: again, raw: true, done: make(chan error, 1)}:
+	default: // the publishing goroutine is at work; the next look or replay asks again
+	}
+}
+
+// older are the winners over which the entries that were just read wrote older ones. A key whose last message is the winner
+// already was healed by another worker.
+func older(s *Snapshot, read []Entry) (again []Entry) {
 	last := map[Key]Entry{}
 	for _, e := range read {
 		if l, ok := last[e.Key]; !ok || e.offset > l.offset {
 			last[e.Key] = e
 		}
 	}
-	var again []Entry
 	for k, l := range last {
 		if e, ok := s.Get(k); ok && l.Seq < e.Seq && l.offset > e.offset {
 			again = append(again, e)
 		}
 	}
-	if len(again) == 0 {
-		return
-	}
-	select {
-	case b.requests <- &request{entries: again, raw: true, done: make(chan error, 1)}:
-	default: // the publishing goroutine is at work; the next replay asks again
-	}
+	return again
 }
 
 func (b *Board) ask(ctx context.Context, r *request) error {

@@ -117,6 +117,19 @@ func (s *Settlement) Advance() {
 	s.From = s.To
 }
 
+// Part is the settlement of [from, to) alone, a part of what s collected.
+func (s *Settlement) Part(from, to int64) *Settlement {
+	part := &Settlement{Pipeline: s.Pipeline, TP: s.TP, Epoch: s.Epoch, From: from, To: to, Policy: s.Policy, delivered: s.delivered.Clone()}
+	part.delivered.DropBelow(from)
+	for _, d := range settled {
+		if s.sets[d] != nil {
+			part.sets[d] = s.sets[d].Clone()
+			part.sets[d].RemoveRange(0, uint64(from))
+		}
+	}
+	return part
+}
+
 // settlementJSON is the value (CONTRACTS 5): canonical JSON, 64-bit numbers as text.
 type settlementJSON struct {
 	V         int               `json:"v"`

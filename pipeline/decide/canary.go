@@ -1,10 +1,6 @@
 package decide
 
-import (
-	"hash/fnv"
-
-	"reprieve.dev/pipeline"
-)
+import "reprieve.dev/pipeline"
 
 // Set is the policy versions that are active at once: one, or one and a canary for a share of the partitions. It is a value.
 type Set struct {
@@ -21,12 +17,17 @@ func (s Set) For(tp pipeline.TP) *Policy {
 		return s.Active
 	}
 	share := int64(min(s.Share, 100))
-	h := fnv.New32a()
-	h.Write([]byte(s.Canary.Digest()))
-	h.Write([]byte(tp.Topic))
-	n := int64(tp.Partition) + int64(h.Sum32()%100)
+	n := int64(tp.Partition) + int64(fnv32a(fnv32a(2166136261, string(s.Canary.Digest())), tp.Topic)%100)
 	if (n+1)*share/100 > n*share/100 {
 		return s.Canary
 	}
 	return s.Active
+}
+
+// fnv32a goes on with the FNV-1a hash h over s, without allocating: it is asked for each batch.
+func fnv32a(h uint32, s string) uint32 {
+	for i := range len(s) {
+		h = (h ^ uint32(s[i])) * 16777619
+	}
+	return h
 }

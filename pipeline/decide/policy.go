@@ -2,6 +2,7 @@ package decide
 
 import (
 	"hash/fnv"
+	"strconv"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -66,6 +67,20 @@ func (p *Policy) Clamped() []string { return p.clamped }
 // Bounds are the limits that it was compiled under.
 func (p *Policy) Bounds() Bounds { return p.bounds }
 
+// Reads are the places of the view that the rules need, by the rule's place in the file: those that no has() guards.
+func (p *Policy) Reads() map[string][]*pipeline.Path {
+	out := map[string][]*pipeline.Path{}
+	for k := range p.reject {
+		if paths := p.reject[k].when.Paths(); len(paths) > 0 {
+			out["reject["+strconv.Itoa(k)+"].when"] = paths
+		}
+	}
+	return out
+}
+
+// Rules are how many rules of each section there are.
+func (p *Policy) Rules() (reject, decide int) { return len(p.reject), len(p.rules) }
+
 // Reject asks the business rules in their order; the first that holds gives the failure. A rule that cannot be evaluated is
 // ERR_POLICY_RULE: a failure of the policy, whose cause names the place in the rule. A record without a view (a delete
 // marker) is only asked what does not read the view.
@@ -95,7 +110,7 @@ func (p *Policy) Decide(f pipeline.Facts) pipeline.Decision {
 		r := &p.rules[k]
 		ok, err := r.when.Eval(f)
 		if err != nil { // the policy failed, not the record: nothing is decided by a rule that cannot be read
-			d.Action, d.Code = pipeline.ActPause, pipeline.CodePolicyRule
+			d.Action, d.Code, d.Rule = pipeline.ActPause, pipeline.CodePolicyRule, r.name
 			return d
 		}
 		if ok {

@@ -47,12 +47,9 @@ func (e *Engine) beginCommit(parts []*part) error {
 		}
 		c := pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1}
 		if st := p.settlement; c.Next > st.From {
-			st.To, st.Policy = c.Next, e.o.Policy(p.tp).Digest()
-			m := pipeline.Message{Partition: -1, From: -1}
-			if err := st.AppendMessage(&m, e.o.Route.Prefix, e.o.Ring); err != nil {
+			if err := e.settlements(t, p, c.Next); err != nil {
 				return err
 			}
-			t.sending.Msgs = append(t.sending.Msgs, m)
 		}
 		t.parts, t.points = append(t.parts, p), append(t.points, c)
 	}
@@ -70,6 +67,30 @@ func (e *Engine) beginCommit(parts []*part) error {
 		return err
 	}
 	e.commit.busy = true
+	return nil
+}
+
+// settlements writes what became of the offsets below next: one message for each policy version that worked some of them.
+func (e *Engine) settlements(t *commitTicket, p *part, next int64) error {
+	st := p.settlement
+	st.To = next
+	for from := st.From; from < next; {
+		to, policy := p.versions.next(from, next)
+		if policy == "" { // nothing of it was worked: it was settled by an earlier life
+			policy = e.o.Policy(p.tp).Digest()
+		}
+		part := st
+		if from > st.From || to < next {
+			part = st.Part(from, to)
+		}
+		part.Policy = policy
+		m := pipeline.Message{Partition: -1, From: -1}
+		if err := part.AppendMessage(&m, e.o.Route.Prefix, e.o.Ring); err != nil {
+			return err
+		}
+		t.sending.Msgs = append(t.sending.Msgs, m)
+		from = to
+	}
 	return nil
 }
 
@@ -126,6 +147,7 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 			p.committed, p.aheadSeen, p.origin = c.Next, c.Ahead.Count(), c
 			if c.Next > p.settlement.From {
 				p.settlement.Advance()
+				p.versions.drop(c.Next)
 			}
 		}
 	}

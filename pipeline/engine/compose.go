@@ -51,6 +51,9 @@ func (c *core) decide(w *work, now time.Time) {
 		w.decisions = append(w.decisions, d)
 		if d.Action == pipeline.ActPause && w.stall == nil {
 			w.stall = f
+			if d.Code == pipeline.CodePolicyRule && f.Code != d.Code { // a rule about failures could not be evaluated
+				w.stall = &pipeline.Failure{Index: f.Index, Stage: f.Stage, Code: d.Code, Params: []pipeline.Param{pipeline.Str("rule", d.Rule)}}
+			}
 		}
 	}
 	if w.stall == nil {

@@ -81,25 +81,51 @@ func (e *Engine) stalls(w *work) {
 	e.pause(p, pauseOutage)
 	at := pipeline.Position{TP: p.tp, Offset: w.batch.Recs[f.Index].Offset}
 	e.metrics.stalls.Add(1)
+	if f.Code == pipeline.CodePolicyRule {
+		e.policyAlert(w, ruleOf(f))
+	}
 	e.o.Log.Error("partition paused: a record may neither go on nor leave", "pipeline", e.o.Pipeline, "code", f.Code,
 		"stage", f.Stage, "at", at.String(), "text", pipeline.Lookup(f.Code).Text, "remedy", pipeline.Lookup(f.Code).Remedy,
 		"again_in", p.backoff.String())
 	e.setHealth(false, f.Code, at.String())
 }
 
-// restart sends stalled batches through the stages again when their time has come.
+// policyAlert says that the policy failed, not a record.
+func (e *Engine) policyAlert(w *work, rule string) {
+	e.metrics.policy.Add(1)
+	e.o.Log.Error(string(pipeline.CodePolicyFailed), "pipeline", e.o.Pipeline, "partition", w.part.tp.String(), "rule", rule,
+		"policy", w.batch.Policy.Digest(), "remedy", pipeline.Lookup(pipeline.CodePolicyFailed).Remedy)
+}
+
+// ruleOf is the rule that a failure of the policy names.
+func ruleOf(f *pipeline.Failure) string {
+	for _, p := range f.Params {
+		if p.Name == "rule" {
+			return p.Value()
+		}
+	}
+	return ""
+}
+
+// restart sends stalled batches through the stages again when their time has come, or another policy version is in force.
 func (e *Engine) restart(now time.Time) {
 	for _, p := range e.order {
-		if len(p.stalled) == 0 || now.Before(p.again) || p.inLoop > 0 {
+		if len(p.stalled) == 0 || p.inLoop > 0 {
+			continue
+		}
+		policy := e.o.Policy(p.tp)
+		if now.Before(p.again) && policy.Digest() == p.stalled[0].batch.Policy.Digest() {
 			continue
 		}
 		again := make([]*pipeline.Batch, 0, len(p.stalled)+len(p.queue))
 		for _, w := range p.stalled {
-			w.batch.Policy = e.o.Policy(p.tp)
 			again = append(again, w.batch)
 		}
 		p.stalled = nil
 		p.queue = append(again, p.queue...)
+		for _, b := range p.queue { // none of them is in the stages
+			b.Policy = policy
+		}
 		e.resume(p, pauseOutage)
 		p.feed()
 		e.recovered()

@@ -88,7 +88,8 @@ type Options struct {
 	Pool     *pipeline.Pool
 	Layout   *pipeline.Layout // New reserves the engine's own slot: before the Pool hands out a batch
 	Stages   []Stage
-	Policy   func(pipeline.TP) pipeline.Policy // the active version; called once a batch
+	Policy   func(pipeline.TP) pipeline.Policy // the active version; the owner asks once a batch
+	Control  Control                           // nil: nothing must be known before reading
 	Identify Identifier
 	Sanitize pipeline.Sanitizer
 	Ring     *seal.Ring

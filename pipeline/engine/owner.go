@@ -26,8 +26,8 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		}
 		e.wg.Wait()
 	}()
-	if !e.openIngress(ctx) {
-		return nil // ended before the dead-letter path was seen: nothing was read
+	if !e.openControl(ctx) || !e.openIngress(ctx) {
+		return nil // ended before the control topic and the dead-letter path were seen: nothing was read
 	}
 	for ctx.Err() == nil {
 		e.collect()
@@ -35,6 +35,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		now := e.o.Clock()
 		e.releaseDue(now)
 		e.restart(now)
+		e.tickControl(now)
 		e.tickIngress(ctx, now)
 		if err := e.tickCommit(now); err != nil {
 			return err
@@ -246,6 +247,7 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 		}
 		p.refused = e.refusals[tp]
 		e.parts[tp] = p
+		e.awaitControl(p)
 		e.order = append(e.order, p)
 		e.wg.Go(func() { e.loop(loops, p, e.results) })
 		if e.ingress.down {
@@ -308,7 +310,9 @@ func (e *Engine) drop(tps []pipeline.TP) {
 		p.stalled = nil
 	}
 	e.health.Assigned = len(e.parts)
-	e.observe()
+	if e.observe(); !e.health.Ready {
+		e.recovered() // what was wrong may have been theirs
+	}
 }
 
 // drain waits until the parts have nothing in work, then commits them. Records that wait to be due, for a mended cause or for

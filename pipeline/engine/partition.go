@@ -29,7 +29,9 @@ type part struct {
 	skip    pipeline.Offsets // settled by an earlier life; read by the loop, never changed
 	delay   decide.Delay
 	paused  pauseBit
-	stalled []*work // batches that must not go on yet: processed again later, in order
+	since   time.Time // when it became ours
+	late    bool      // it was told that it waits for the control topic
+	stalled []*work   // batches that must not go on yet: processed again later, in order
 	again   time.Time
 	backoff time.Duration
 
@@ -38,6 +40,7 @@ type part struct {
 	refused    map[int64]refusal      // by an aborted transaction; never changed once the loop runs
 	aheadSeen  int64                  // count of Ahead at the last commit
 	settlement *deadletter.Settlement // of what is not committed yet; nil before the first record
+	versions   versions
 }
 
 // loopDepth batches may stand in front of a loop, so that it never waits for the owner.

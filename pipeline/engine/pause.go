@@ -10,6 +10,7 @@ const (
 	pauseDelay                             // too many bytes wait to be due
 	pauseOutage                            // a stalled batch
 	pauseIngress                           // the dead-letter path is down
+	pauseControl                           // new, and the control topic is not read to its end
 )
 
 func (e *Engine) pause(p *part, bit pauseBit) {

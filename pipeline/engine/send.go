@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"time"
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
@@ -154,10 +155,7 @@ func (e *Engine) refused(w *work) {
 			continue
 		}
 		f.Index, f.Stage = m.From, "send"
-		d := w.batch.Policy.Decide(e.facts(w.batch, &f, rungOf(w.what[m.From]), now))
-		if d.Action != pipeline.ActRetry {
-			d.Action = pipeline.ActQuarantine // there is no way up, and nothing is dropped
-		}
+		d := e.decideAgain(w, &f, rungOf(w.what[m.From]), now)
 		e.failed(w, &f, d, now)
 		if w.stall != nil {
 			at := pipeline.Position{TP: w.batch.TP, Offset: w.batch.Recs[m.From].Offset}
@@ -183,9 +181,21 @@ func (e *Engine) bare(w *work, i int32) {
 	if first := w.batch.Failure(int(i)); first != nil {
 		f = *first
 	}
-	d := w.batch.Policy.Decide(e.facts(w.batch, &f, rungOf(pipeline.DeadLettered), now))
-	d.Action = pipeline.ActQuarantine
-	e.quarantine(w, &f, d, now, true)
+	e.quarantine(w, &f, e.decideAgain(w, &f, rungOf(pipeline.DeadLettered), now), now, true)
+}
+
+// decideAgain decides about a record one of whose messages was refused: retry or quarantine. There is no way up, and others of
+// its batch are sent already, so it cannot wait: where a rule cannot be evaluated the failure's own code decides.
+func (e *Engine) decideAgain(w *work, f *pipeline.Failure, rung uint8, now time.Time) pipeline.Decision {
+	d := w.batch.Policy.Decide(e.facts(w.batch, f, rung, now))
+	if d.Code == pipeline.CodePolicyRule {
+		e.policyAlert(w, d.Rule)
+		d.Code = f.Code
+	}
+	if d.Action != pipeline.ActRetry {
+		d.Action, d.Topic = pipeline.ActQuarantine, e.o.Route.QuarantineTopic
+	}
+	return d
 }
 
 // composeOutcomes makes a forwarded outcome for each redriven record of the batch that was delivered. It reuses the effects
@@ -223,6 +233,9 @@ func (e *Engine) settle(w *work) {
 		e.finished(p, b)
 		return
 	}
+	if b.Lane == pipeline.Live {
+		p.versions.note(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset+1, b.Policy.Digest())
+	}
 	var count [pipeline.Ranged + 1]int
 	for i := range b.Recs {
 		off := b.Recs[i].Offset
@@ -236,6 +249,9 @@ func (e *Engine) settle(w *work) {
 		default:
 			p.settlement.Add(off, what)
 			count[what]++
+			if b.Lane == pipeline.Retry {
+				p.versions.note(off, off+1, b.Policy.Digest())
+			}
 		}
 	}
 	for what, n := range count {

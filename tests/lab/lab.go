@@ -10,9 +10,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -119,7 +121,7 @@ func (l *Lab) writeFiles() {
 		l.check(seal.WriteSecret(filepath.Join(l.Dir, "keys", k), 32))
 	}
 	approvers := "approvers:\n"
-	for file, roles := range map[string]string{"operator": "[operator]", "finance": "[owner, approver]", "second": "[approver]"} {
+	for file, roles := range map[string]string{"operator": "[operator]", "finance": "[owner, approver]", "second": "[approver]", "platform": "[platform]"} {
 		s, err := seal.GenerateSigner(file + "@example.com")
 		l.check(err)
 		l.check(s.WriteFile(l.Key(file)))
@@ -164,7 +166,7 @@ func (l *Lab) Edit(file, old, new string) {
 	l.check(os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o644))
 }
 
-// Key is the credential file of operator, finance or second.
+// Key is the credential file of operator, finance, second or platform.
 func (l *Lab) Key(who string) string { return filepath.Join(l.Dir, "keys", who+".pem") }
 
 func (l *Lab) environment() []string {
@@ -273,6 +275,30 @@ func (w *Worker) Log() string {
 	text, _ := os.ReadFile(w.out.Name()) // it was created by Start
 	return string(text)
 }
+
+// Policies are the policy versions that a running worker shows of the pipeline billing; nothing while its port is not open.
+func (l *Lab) Policies(w *Worker) (s pipeline.Status) {
+	l.T.Helper()
+	address := servingAt.FindStringSubmatch(w.Log())
+	if address == nil {
+		return s
+	}
+	r, err := http.Get(address[1] + "/v1/pipelines")
+	if err != nil {
+		return s
+	}
+	defer r.Body.Close()
+	var all struct{ Pipelines []pipeline.Status }
+	l.check(json.NewDecoder(r.Body).Decode(&all))
+	for _, p := range all.Pipelines {
+		if p.Name == "billing" {
+			return p
+		}
+	}
+	return s
+}
+
+var servingAt = regexp.MustCompile(`address=(http://\S+)`)
 
 // Exited tells whether it ended by itself.
 func (w *Worker) Exited() bool {
