@@ -1,8 +1,6 @@
-// Package api is what Reprieve answers over HTTP.
 package api
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"reprieve.dev/pipeline"
@@ -14,39 +12,30 @@ type Lifecycle interface {
 	Draining() bool
 }
 
-// Handler answers /healthz (the process lives), /readyz (503 while draining or while a pipeline cannot take records, with the
+// health answers /healthz (the process lives), /readyz (503 while draining or while a pipeline cannot take records, with the
 // reason), /v1/pipelines, /version and /metrics.
-func Handler(l Lifecycle, metrics http.Handler, version string) http.Handler {
-	mux := http.NewServeMux()
+func health(mux *http.ServeMux, o Options) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		status, code := "ready", http.StatusOK
-		all := l.Pipelines()
+		all := o.Lifecycle.Pipelines()
 		for _, p := range all {
 			if !p.Ready {
 				status, code = "not ready", http.StatusServiceUnavailable
 			}
 		}
-		if l.Draining() {
+		if o.Lifecycle.Draining() {
 			status, code = "draining", http.StatusServiceUnavailable
 		}
 		reply(w, code, map[string]any{"status": status, "pipelines": all})
 	})
 	mux.HandleFunc("GET /v1/pipelines", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string]any{"pipelines": l.Pipelines()})
+		reply(w, http.StatusOK, map[string]any{"pipelines": o.Lifecycle.Pipelines()})
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string]string{"version": version})
+		reply(w, http.StatusOK, map[string]string{"version": o.Version})
 	})
-	mux.Handle("GET /metrics", metrics)
-	return mux
-}
-
-func reply(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+	mux.Handle("GET /metrics", o.Metrics)
 }

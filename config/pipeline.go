@@ -97,6 +97,7 @@ type Quarantine struct {
 	Fallback      []Fallback `yaml:"fallback" doc:"Where letters go when the dead-letter topic refuses them, in order."`
 	Profile       []string   `yaml:"profile" default:"death" enum:"death,connect" doc:"Header families that a letter carries; death is always there."`
 	Partitions    int        `yaml:"partitions" default:"6" doc:"Partitions of the dead-letter topic when it is made."`
+	Data          string     `yaml:"data" doc:"Data class of the records: a name of custody.retention.data, which says how long they are kept."`
 }
 
 // Fallback is one store of quarantine.fallback: exactly one of its keys is set.

@@ -203,6 +203,9 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 	if p.Quarantine.Cluster != p.Source.Cluster {
 		reference("quarantine.cluster", p.Quarantine.Cluster, "cluster", "clusters", clusters)
 	}
+	if p.Quarantine.Data != "" {
+		reference("quarantine.data", p.Quarantine.Data, "data class", "custody.retention.data", sortedKeys(w.Custody.Retention.Data))
+	}
 	for _, s := range p.Stages {
 		if registry, ok := s.Settings.Key("registry").Text(); ok {
 			reference(s.Path+".registry", registry, "registry", "registries", registries)

@@ -290,13 +290,16 @@ func (a *admission) write() error {
 	if err := a.c.confirmNew(tx, a.items, &a.history, a.who); err != nil {
 		return err
 	}
+	if err := regroupNew(tx, a.items); err != nil {
+		return err
+	}
 	if err := a.c.applyRules(tx, a.who, a.items, &a.history); err != nil {
 		return err
 	}
 	rows := make([][]any, len(a.items))
 	for i, it := range a.items {
 		rows[i] = it.row()
-		tx.Count(it.Tenant, string(it.Fingerprint), string(it.State), it.Owner, it.QuarantinedMS, 1)
+		tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, 1)
 	}
 	if err := tx.Insert("items", columnList(itemColumns), rows); err != nil {
 		return err

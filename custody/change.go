@@ -177,8 +177,8 @@ func (c *Items) Assign(ctx context.Context, who Actor, t Target, owner string) (
 	owner = ledger.Cut(owner, maxName)
 	return c.apply(ctx, who, PermTriage, t, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
 		for _, it := range items {
-			tx.Count(it.Tenant, string(it.Fingerprint), string(it.State), it.Owner, it.QuarantinedMS, -1)
-			tx.Count(it.Tenant, string(it.Fingerprint), string(it.State), owner, it.QuarantinedMS, 1)
+			tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, -1)
+			tx.Count(it.Tenant, string(it.Group()), string(it.State), owner, it.QuarantinedMS, 1)
 		}
 		err := c.set(tx, who, items, change{event: "assign", cols: []string{"owner"}, args: []any{owner}, detail: map[string]string{"owner": owner}, keep: func(it *Item) { it.Owner = owner }})
 		return items, nil, err

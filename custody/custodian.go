@@ -63,6 +63,7 @@ type Custodian struct {
 	records int
 	stopped bool // all partitions are paused because the ledger does not take anything
 	fails   int
+	quiet   map[string]pipeline.Code // what was told last about work between batches
 	review  time.Time
 	out     outbox
 	meters  custodianMeters
@@ -100,7 +101,7 @@ func NewCustodian(o CustodianOptions) *Custodian {
 			return min(100*time.Millisecond<<min(n-1, 10), 10*time.Second)
 		}
 	}
-	return &Custodian{o: o, out: outbox{items: o.Items, sink: o.Sink}, who: System("custodian"), owned: map[pipeline.TP]*intake{}, next: map[pipeline.TP]int64{},
+	return &Custodian{o: o, out: outbox{items: o.Items, sink: o.Sink}, who: System("custodian"), owned: map[pipeline.TP]*intake{}, next: map[pipeline.TP]int64{}, quiet: map[string]pipeline.Code{},
 		signal: make(chan struct{}), meters: newCustodianMeters(o.Meter)}
 }
 
@@ -339,18 +340,22 @@ func (k *Custodian) after(ctx context.Context, idle bool) {
 		return
 	}
 	k.review = now
-	if err := k.reviewCommits(ctx); err != nil && ctx.Err() == nil {
-		k.o.Log.Warn("committed offsets could not be taken", "code", pipeline.CodeOf(err))
-	}
-	if _, err := k.o.Items.SignHead(ctx, deadletter.AuditTopic(k.o.Prefix)); err != nil && ctx.Err() == nil {
-		k.o.Log.Warn("the head of the history could not be signed", "code", pipeline.CodeOf(err))
-	}
-	if err := k.out.step(ctx); err != nil && ctx.Err() == nil {
-		k.o.Log.Warn("the outbox of the ledger could not be sent", "code", pipeline.CodeOf(err))
-	}
+	k.tell(ctx, "committed offsets could not be taken", k.reviewCommits(ctx))
+	_, err := k.o.Items.SignHead(ctx, deadletter.AuditTopic(k.o.Prefix))
+	k.tell(ctx, "the head of the history could not be signed", err)
+	k.tell(ctx, "the outbox of the ledger could not be sent", k.out.step(ctx))
 	if err := k.lag(ctx); err != nil && ctx.Err() == nil {
 		k.o.Log.Debug("the lag is not known", "code", pipeline.CodeOf(err))
 	}
+}
+
+// tell warns once about what stays the same.
+func (k *Custodian) tell(ctx context.Context, what string, err error) {
+	code := pipeline.CodeOf(err)
+	if err != nil && ctx.Err() == nil && k.quiet[what] != code {
+		k.o.Log.Warn(what, "code", code, "cause", err.Error())
+	}
+	k.quiet[what] = code
 }
 
 // reviewCommits asks for the committed offsets of groups whose items wait for them.
@@ -398,20 +403,7 @@ func (k *Custodian) lag(ctx context.Context) error {
 // Passed returns once everything below these offsets is in the ledger. Offsets that hold no record (the marks of transactions)
 // count as passed. It may be called from any goroutine while Run works; ctx bounds it.
 func (k *Custodian) Passed(ctx context.Context, ends map[pipeline.TP]int64) error {
-	for {
-		k.mu.Lock()
-		signal := k.signal
-		k.mu.Unlock()
-		ok, err := k.o.Items.Passed(ctx, k.o.Cluster, k.o.Kafka, ends)
-		if err != nil || ok {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-signal:
-		}
-	}
+	return k.passed(ctx, ends, nil)
 }
 
 // progress tells those who wait.

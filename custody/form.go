@@ -33,6 +33,7 @@ type Form struct {
 	Class          string   `json:"class"`
 	Code           string   `json:"code"`
 	Fingerprint    string   `json:"fingerprint"`
+	Group          string   `json:"group"`
 	Stage          string   `json:"stage,omitempty"`
 	Schema         string   `json:"schema,omitempty"`
 	Policy         string   `json:"policy,omitempty"`
@@ -74,7 +75,7 @@ func (it *Item) Form() Form {
 	f := Form{ID: string(it.ID), State: it.State, Tenant: it.Tenant, Kind: string(it.Kind), Dialect: it.Dialect, Pipeline: it.Pipeline, Consumer: it.Consumer, Release: it.Release,
 		EventID: it.EventID, Entity: it.Entity, BusinessID: it.BusinessID, Token: it.Token, Version: it.Version, Cluster: it.Cluster,
 		Topic: it.Original.Topic, Partition: it.Original.Partition, Offset: strconv.FormatInt(it.Original.Offset, 10),
-		At: it.At.String(), Letter: it.Letter.String(), Class: it.Class.String(), Code: string(it.Code), Fingerprint: string(it.Fingerprint), Stage: it.Stage, Schema: it.Schema,
+		At: it.At.String(), Letter: it.Letter.String(), Class: it.Class.String(), Code: string(it.Code), Fingerprint: string(it.Fingerprint), Group: string(it.Group()), Stage: it.Stage, Schema: it.Schema,
 		Policy: string(it.Policy), Reason: it.Reason, Exception: it.Exception, Attempts: it.Attempts, DigestFaithful: string(it.DigestFaithful), DigestRedacted: string(it.DigestRedacted),
 		Faithful: string(it.Faithful), Sealed: it.Enc != "", Generation: it.Generation, Quarantined: timeForm(it.QuarantinedMS), Taken: timeForm(it.TakenMS), LastSeen: timeForm(it.LastSeenMS),
 		Changed: timeForm(it.ChangedMS), Confirmed: it.Confirmed.String(), Flags: it.Flags.Names(), Sightings: it.Sightings, Owner: it.Owner, Ticket: it.Ticket, Redrive: string(it.Redrive),

@@ -9,7 +9,8 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-// Group is all items of one cause and tenant.
+// Group is all items of one cause and tenant, as persons have put them together: Fingerprint is the group's id, that of the items
+// unless it was split off another.
 type Group struct {
 	Tenant       string
 	Fingerprint  pipeline.ID
@@ -63,7 +64,7 @@ func (c *Items) countGroups(tx *ledger.Tx, items []*Item) error {
 	first, last := map[key]*Item{}, map[key]*Item{}
 	var keys []key
 	for _, it := range items {
-		k := key{it.Tenant, string(it.Fingerprint)}
+		k := key{it.Tenant, string(it.Group())}
 		f := first[k]
 		if f == nil {
 			keys = append(keys, k)
@@ -217,7 +218,7 @@ func (c *Items) Group(ctx context.Context, who Actor, tenant string, fp pipeline
 		if !found {
 			return pipeline.Errorf(pipeline.CodeItemUnknown, string(fp), "there is no such group")
 		}
-		return tx.Each("SELECT "+itemColumns+" FROM items WHERE tenant = ? AND fingerprint = ? ORDER BY quarantined_ms DESC, id LIMIT ?", []any{tenant, fp, samples}, func(scan func(...any) error) error {
+		return tx.Each("SELECT "+itemColumns+" FROM items WHERE tenant = ? AND (group_key = ? OR (group_key IS NULL AND fingerprint = ?)) ORDER BY quarantined_ms DESC, id LIMIT ?", []any{tenant, fp, fp, samples}, func(scan func(...any) error) error {
 			it, err := scanItem(scan)
 			items = append(items, it)
 			return err

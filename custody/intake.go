@@ -2,7 +2,7 @@ package custody
 
 import (
 	"context"
-	"sync"
+	"strconv"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -13,20 +13,21 @@ import (
 // IntakeOptions are what an Intake works with.
 type IntakeOptions struct {
 	Items     *Items
-	Sink      pipeline.Sink      // its own: nobody else reads Done
 	Sanitizer pipeline.Sanitizer // required: nothing is written that was not redacted
 	Sealer    pipeline.Sealer    // nil: letters are not sealed
 	Ring      *seal.Ring
-	Topic     func(pipelineName string) (topic string, ok bool) // the dead-letter topic of a pipeline
+	// Target is the dead-letter topic of a pipeline and what writes to its cluster; a sink is the intake's own: nobody else reads
+	// Done.
+	Target   func(pipelineName string) (topic string, sink pipeline.Sink, ok bool)
+	Outcomes string                       // the outcomes topic; "": outcomes are refused
+	Writers  map[string]deadletter.Writer // by id: who may write outcomes
+	// OutcomeSink writes to the cluster of the outcomes topic; its own. nil: outcomes are refused.
+	OutcomeSink pipeline.Sink
 }
 
 // Intake takes records into custody that an application could not process and hands over by HTTP. They become letters on the
-// dead-letter topic like any other; the custodian brings them into the ledger. Safe for concurrent use; one letter is under
-// way at a time.
-type Intake struct {
-	o  IntakeOptions
-	mu sync.Mutex
-}
+// dead-letter topic like any other; the custodian brings them into the ledger. Safe for concurrent use.
+type Intake struct{ o IntakeOptions }
 
 // NewIntake makes an intake.
 func NewIntake(o IntakeOptions) *Intake {
@@ -48,33 +49,90 @@ type Submission struct {
 }
 
 // Quarantine writes the record to its dead-letter topic and returns its id once the topic has it: the caller may then move
-// its source on. The same record twice is the same item. Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_INPUT_INVALID,
-// ERR_REDACT_FAILED, ERR_SEAL_FAILED, ERR_RECORD_TOO_LARGE, ERR_CUSTODY_UNAVAILABLE (nothing is known to be written: try again).
+// its source on. The same record twice is the same item. Codes: as QuarantineAll.
 func (in *Intake) Quarantine(ctx context.Context, who Actor, s Submission) (pipeline.ID, error) {
+	ids, err := in.QuarantineAll(ctx, who, []Submission{s})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// Refused says which of several submissions cannot be taken, and why.
+type Refused struct {
+	Index int
+	Err   error
+}
+
+func (r *Refused) Error() string { return "record " + strconv.Itoa(r.Index) + ": " + r.Err.Error() }
+
+func (r *Refused) Unwrap() error { return r.Err }
+
+// QuarantineAll is Quarantine for several records: all of them or an error. What is wrong with any of them is found before
+// anything is written and comes back as a Refused; when a topic does not acknowledge all, some may have been written: send all of
+// them again, they are the same items. Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_INPUT_INVALID, ERR_REDACT_FAILED,
+// ERR_SEAL_FAILED, ERR_RECORD_TOO_LARGE, ERR_CUSTODY_UNAVAILABLE.
+func (in *Intake) QuarantineAll(ctx context.Context, who Actor, list []Submission) ([]pipeline.ID, error) {
+	ids := make([]pipeline.ID, len(list))
+	bySink := map[pipeline.Sink][]pipeline.Message{}
+	index := map[pipeline.Sink][]int{}
+	for i, s := range list {
+		m, sink, id, err := in.compose(ctx, who, s)
+		if err != nil {
+			return nil, &Refused{i, err}
+		}
+		ids[i] = id
+		bySink[sink], index[sink] = append(bySink[sink], m), append(index[sink], i)
+	}
+	for sink, msgs := range bySink {
+		if err := send(ctx, sink, msgs, index[sink]); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+func (in *Intake) compose(ctx context.Context, who Actor, s Submission) (m pipeline.Message, sink pipeline.Sink, id pipeline.ID, err error) {
 	if s.Identity.Tenant == "" {
 		s.Identity.Tenant = pipeline.TenantUnassigned
 	}
 	if err := in.o.Items.Check(ctx, who, PermQuarantine, s.Identity.Tenant); err != nil {
-		return "", err
+		return m, nil, "", err
 	}
-	topic, ok := in.o.Topic(s.Pipeline)
+	topic, sink, ok := in.o.Target(s.Pipeline)
 	switch {
 	case !ok:
-		return "", pipeline.Errorf(pipeline.CodeInputInvalid, s.Pipeline, "there is no such pipeline")
+		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "pipeline", "there is no pipeline %q", s.Pipeline)
 	case s.Identity.Consumer == "":
-		return "", pipeline.Errorf(pipeline.CodeInputInvalid, "consumer", "the consumer that failed is missing")
+		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "consumer", "the consumer that failed is missing")
 	case s.At.Topic == "" && s.Identity.EventID == "":
-		return "", pipeline.Errorf(pipeline.CodeInputInvalid, "event_id", "a record that is in no topic needs an event id")
+		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "event_id", "a record that is in no topic needs an event id")
 	}
 	l, err := in.letter(s)
 	if err != nil {
-		return "", err
+		return m, nil, "", err
 	}
-	m := pipeline.Message{Topic: topic, Partition: -1, From: -1}
-	if err := deadletter.Append(&m, l, deadletter.Profiles{}, in.o.Ring); err != nil {
-		return "", err
+	m = pipeline.Message{Topic: topic, Partition: -1, From: -1}
+	return m, sink, l.Item, deadletter.Append(&m, l, deadletter.Profiles{}, in.o.Ring)
+}
+
+// Outcome writes what a registered writer has signed to the outcomes topic, and returns once the topic has it. value is the signed
+// message as deadletter.AppendOutcomeBy makes it. The caller needs the permission to quarantine: what counts is the signature.
+// Codes: ERR_PERMISSION_DENIED, ERR_SIGNATURE_INVALID, ERR_LETTER_INVALID, ERR_CUSTODY_UNAVAILABLE.
+func (in *Intake) Outcome(ctx context.Context, who Actor, value []byte) (pipeline.Outcome, error) {
+	if err := in.o.Items.Check(ctx, who, PermQuarantine, ""); err != nil {
+		return pipeline.Outcome{}, err
 	}
-	return l.Item, in.send(ctx, m)
+	if in.o.OutcomeSink == nil || in.o.Outcomes == "" {
+		return pipeline.Outcome{}, pipeline.Errorf(pipeline.CodeCustodyUnavailable, "outcomes", "no outcomes are taken here")
+	}
+	o, _, err := deadletter.ParseOutcomeBy(&pipeline.Record{Value: value}, nil, in.o.Writers)
+	if err != nil {
+		return o, err
+	}
+	// Whether the writer may speak about this item's consumer the custodian decides: the item may not be in the ledger yet.
+	m := pipeline.Message{Topic: in.o.Outcomes, Partition: -1, From: -1, Key: []byte(o.Item), Value: value, Headers: deadletter.OutcomeHeaders()}
+	return o, send(ctx, in.o.OutcomeSink, []pipeline.Message{m}, []int{0})
 }
 
 func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
@@ -110,33 +168,60 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
 	return l, nil
 }
 
-// send waits for the acknowledgement. A caller that gives up leaves its completion to the next one.
-func (in *Intake) send(ctx context.Context, m pipeline.Message) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
+// send waits for the acknowledgement of all messages. Several callers wait on one sink: whoever takes the completion of another
+// hands it on, also to one that gave up. index says which submission each message is of.
+func send(ctx context.Context, sink pipeline.Sink, msgs []pipeline.Message, index []int) error {
 	unavailable := func(cause error, text string) error {
-		return &pipeline.Error{Code: pipeline.CodeCustodyUnavailable, Place: m.Topic, Text: text, Cause: cause}
+		return &pipeline.Error{Code: pipeline.CodeCustodyUnavailable, Place: msgs[0].Topic, Text: text, Cause: cause}
 	}
-	s := &pipeline.Sending{Msgs: []pipeline.Message{m}}
-	if err := in.o.Sink.Send(s); err != nil {
-		return unavailable(err, "the dead-letter topic takes nothing now")
+	mine := make(chan *pipeline.Sending, 1)
+	if err := sink.Send(&pipeline.Sending{Msgs: msgs, Owner: mine}); err != nil {
+		return unavailable(err, "the topic takes nothing now")
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return unavailable(ctx.Err(), "the dead-letter topic did not answer in time")
-		case done := <-in.o.Sink.Done():
-			if done != s {
-				continue // of a caller that gave up
-			}
+			return unavailable(ctx.Err(), "the topic did not answer in time")
+		case s := <-sink.Done():
+			s.Owner.(chan *pipeline.Sending) <- s
+		case done := <-mine:
 			if len(done.Bad) == 0 {
 				return nil
 			}
-			f := done.Bad[0].Failure
-			if f.Code == pipeline.CodeTooLarge {
-				return pipeline.Errorf(f.Code, m.Topic, "%s", f.Reason())
+			bad := done.Bad[0]
+			if f := bad.Failure; f.Code == pipeline.CodeTooLarge {
+				return &Refused{index[bad.Msg], pipeline.Errorf(f.Code, msgs[bad.Msg].Topic, "%s", f.Reason())}
 			}
-			return unavailable(nil, f.Reason())
+			return unavailable(nil, bad.Failure.Reason())
 		}
 	}
+}
+
+// SourceMoved takes the statement of who handed a record over that its source has moved past it: from then on it may be redriven.
+// Records of pipelines are confirmed by their settlements instead. Said again it changes nothing. Codes: ERR_ITEM_UNKNOWN (not in the
+// ledger yet, or at all), ERR_INPUT_INVALID (not from an intake), ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_LEDGER_*.
+func (c *Items) SourceMoved(ctx context.Context, who Actor, id pipeline.ID) error {
+	tenant := ""
+	err := c.db.Write(ctx, func(tx *ledger.Tx) error {
+		found, err := load(tx, []string{string(id)}, true)
+		if err != nil {
+			return err
+		}
+		it := found[id]
+		if it == nil {
+			return pipeline.Errorf(pipeline.CodeItemUnknown, string(id), "the ledger has no such item yet").With("The custodian brings it there; say it again.")
+		}
+		tenant = it.Tenant
+		if err := c.roles.check(who, PermQuarantine, it.Tenant); err != nil {
+			return err
+		}
+		switch {
+		case it.Dialect != deadletter.Reprieve || it.Policy != "":
+			return pipeline.Errorf(pipeline.CodeInputInvalid, string(id), "it was not handed over by an application")
+		case it.Confirmed == IsConfirmed:
+			return nil
+		}
+		return c.set(tx, who, []*Item{it}, change{event: "source_moved", cols: []string{"confirmed"}, args: []any{int64(IsConfirmed)}, keep: func(it *Item) { it.Confirmed = IsConfirmed }})
+	})
+	return c.refused(ctx, who, string(PermQuarantine), string(id), tenant, err)
 }

@@ -17,7 +17,8 @@ func TestAnIntakeIsALetterLikeAnyOther(t *testing.T) {
 	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
 		l := newLab(t, s)
 		sink := l.cl.Sink(script.SinkOptions{})
-		in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sink: sink, Sanitizer: masker{}, Ring: l.Ring, Topic: func(p string) (string, bool) { return dlq, p == "billing" }})
+		in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sanitizer: masker{}, Ring: l.Ring,
+			Target: func(p string) (string, pipeline.Sink, bool) { return dlq, sink, p == "billing" }})
 		sub := custody.Submission{Pipeline: "billing", Cluster: "cluster-1", At: pipeline.Position{TP: pipeline.TP{Topic: "billing.invoices.v1", Partition: 1}, Offset: 9},
 			Record:   pipeline.Record{Offset: 9, TimeMS: custodytest.Start.UnixMilli(), TimeType: pipeline.TimeCreate, Key: []byte("k"), Value: []byte("{}"), Headers: []pipeline.Header{{Name: "reprieve-quarantine-id", Value: []byte("qforged")}}},
 			Identity: pipeline.Identity{Consumer: "app", Tenant: "acme", EventID: "e1"}, Failure: pipeline.Failure{Stage: "app", Code: pipeline.CodeRejected}, Reason: "no account", Exception: "AccountMissing"}

@@ -3,6 +3,7 @@ package custody
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,6 +39,18 @@ func (f Flag) Names() []string {
 		}
 	}
 	return out
+}
+
+// ParseFlags reads marks by their words. Codes: ERR_INPUT_INVALID.
+func ParseFlags(names []string) (f Flag, err error) {
+	for _, n := range names {
+		i := slices.Index(flagNames, n)
+		if i < 0 {
+			return 0, pipeline.Errorf(pipeline.CodeInputInvalid, n, "there is no such mark").With("the marks are " + strings.Join(flagNames, ", "))
+		}
+		f |= 1 << i
+	}
+	return f, nil
 }
 
 // Confirmed tells whether the source has moved past an item.
@@ -99,6 +112,7 @@ type Item struct {
 	Sightings  int
 	LastSeenMS int64
 	ChangedMS  int64
+	Regrouped  pipeline.ID // the group that a person put it into; "" is that of its fingerprint
 	Owner      string
 	Ticket     string
 	HeldFrom   State
@@ -109,6 +123,14 @@ type Item struct {
 	Resolution string
 	LegalHold  string
 	ExpiresMS  int64 // 0: by the retention of its class
+}
+
+// Group is the group that it is counted in.
+func (it *Item) Group() pipeline.ID {
+	if it.Regrouped != "" {
+		return it.Regrouped
+	}
+	return it.Fingerprint
 }
 
 // Redrivable tells why an item cannot go into a bulk redrive, or "".
@@ -128,55 +150,90 @@ func (it *Item) Redrivable() pipeline.Code {
 	return ""
 }
 
+// itemColumns are the columns of an item in the order of row and scanItem.
 const itemColumns = `id, tenant, rev, state, kind, dialect, pipeline, consumer, release, event_id, entity, business_id, token, version,
 	cluster, topic, partition, source_offset, original_ms, time_type, at_topic, at_partition, at_offset, letter_topic, letter_partition, letter_offset,
 	class, code, fingerprint, stage, schema_ref, policy, reason, reason_raw, exception, stack, attempts, digest_faithful, digest_redacted, faithful, enc,
-	generation, quarantined_ms, taken_ms, payload_week, payload_digest, flags, confirmed, sightings, last_seen_ms, changed_ms, owner, ticket,
+	generation, quarantined_ms, taken_ms, payload_week, payload_digest, flags, confirmed, sightings, last_seen_ms, changed_ms, group_key, owner, ticket,
 	held_from, sent_from, redrive, redrive_try, repair, resolution, legal_hold, expires_ms`
 
-// At is kept apart in the table only where it differs from Original: the two indexes then hold each item once.
+// row has NULL for what is the same as in another column, or zero, or empty where nobody selects by it: at most a byte for each.
 func (it *Item) row() []any {
-	at := it.At
-	if at == it.Original {
-		at = pipeline.Position{}
-	}
 	exception := it.Exception
 	if exception == ownException(it.Class, it.Code) {
 		exception = ""
 	}
+	var atPartition, atOffset, lastSeen, changed, regrouped any
+	at := it.At
+	if at == it.Original {
+		at = pipeline.Position{}
+	} else {
+		atPartition, atOffset = at.Partition, at.Offset
+	}
+	if it.LastSeenMS != it.QuarantinedMS {
+		lastSeen = it.LastSeenMS
+	}
+	if it.ChangedMS != it.TakenMS {
+		changed = it.ChangedMS
+	}
+	if it.Regrouped != "" {
+		regrouped = string(it.Regrouped)
+	}
 	return []any{it.ID, it.Tenant, it.Rev, string(it.State), string(it.Kind), it.Dialect, it.Pipeline, it.Consumer, it.Release, it.EventID, it.Entity, it.BusinessID, it.Token, it.Version,
-		it.Cluster, it.Original.Topic, it.Original.Partition, it.Original.Offset, it.OriginalMS, it.TimeType.String(), at.Topic, at.Partition, at.Offset,
+		it.Cluster, it.Original.Topic, it.Original.Partition, it.Original.Offset, it.OriginalMS, it.TimeType.String(), at.Topic, atPartition, atOffset,
 		it.Letter.Topic, it.Letter.Partition, it.Letter.Offset,
 		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, packDigest(it.Policy), it.Reason, it.ReasonRaw, exception, it.Stack, it.Attempts,
-		it.DigestFaithful, packDigest(it.DigestRedacted), string(it.Faithful), it.Enc, it.Generation, it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
-		int64(it.Flags), int64(it.Confirmed), it.Sightings, it.LastSeenMS, it.ChangedMS, it.Owner, it.Ticket,
-		string(it.HeldFrom), string(it.SentFrom), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, it.ExpiresMS}
+		packDigest(it.DigestFaithful), packDigest(it.DigestRedacted), string(it.Faithful), it.Enc, orNull(int64(it.Generation)), it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
+		int64(it.Flags), int64(it.Confirmed), it.Sightings, lastSeen, changed, regrouped, it.Owner, it.Ticket,
+		string(it.HeldFrom), string(it.SentFrom), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, orNull(it.ExpiresMS)}
+}
+
+func orNull(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
 }
 
 func scanItem(scan func(...any) error) (*Item, error) {
 	it := &Item{}
-	var timeType, class string
-	var at pipeline.Position
-	var policy, redacted []byte
+	var timeType, class, atTopic string
+	var atPartition *int32
+	var atOffset, generation, lastSeen, changed, expires *int64
+	var regrouped *pipeline.ID
 	err := scan(&it.ID, &it.Tenant, &it.Rev, &it.State, &it.Kind, &it.Dialect, &it.Pipeline, &it.Consumer, &it.Release, &it.EventID, &it.Entity, &it.BusinessID, &it.Token, &it.Version,
-		&it.Cluster, &it.Original.Topic, &it.Original.Partition, &it.Original.Offset, &it.OriginalMS, &timeType, &at.Topic, &at.Partition, &at.Offset,
+		&it.Cluster, &it.Original.Topic, &it.Original.Partition, &it.Original.Offset, &it.OriginalMS, &timeType, &atTopic, &atPartition, &atOffset,
 		&it.Letter.Topic, &it.Letter.Partition, &it.Letter.Offset,
-		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, &policy, &it.Reason, &it.ReasonRaw, &it.Exception, &it.Stack, &it.Attempts,
-		&it.DigestFaithful, &redacted, &it.Faithful, &it.Enc, &it.Generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
-		&it.Flags, &it.Confirmed, &it.Sightings, &it.LastSeenMS, &it.ChangedMS, &it.Owner, &it.Ticket,
-		&it.HeldFrom, &it.SentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &it.ExpiresMS)
+		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, (*StoredDigest)(&it.Policy), &it.Reason, &it.ReasonRaw, &it.Exception, &it.Stack, &it.Attempts,
+		(*StoredDigest)(&it.DigestFaithful), (*StoredDigest)(&it.DigestRedacted), &it.Faithful, &it.Enc, &generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
+		&it.Flags, &it.Confirmed, &it.Sightings, &lastSeen, &changed, &regrouped, &it.Owner, &it.Ticket,
+		&it.HeldFrom, &it.SentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &expires)
 	if err != nil {
 		return nil, err
 	}
 	it.TimeType, _ = pipeline.ParseTimeType(timeType)
 	it.Class, _ = pipeline.ParseClass(class)
-	it.Policy, it.DigestRedacted = unpackDigest(policy), unpackDigest(redacted)
 	if it.Exception == "" && it.Code != "" && it.Dialect == deadletter.Reprieve {
 		it.Exception = ownException(it.Class, it.Code)
 	}
-	it.At = at
-	if at.Topic == "" {
-		it.At = it.Original
+	it.At, it.LastSeenMS, it.ChangedMS = it.Original, it.QuarantinedMS, it.TakenMS
+	if atTopic != "" && atPartition != nil && atOffset != nil {
+		it.At = pipeline.Position{TP: pipeline.TP{Topic: atTopic, Partition: *atPartition}, Offset: *atOffset}
+	}
+	if generation != nil {
+		it.Generation = uint32(*generation)
+	}
+	if lastSeen != nil {
+		it.LastSeenMS = *lastSeen
+	}
+	if changed != nil {
+		it.ChangedMS = *changed
+	}
+	if regrouped != nil {
+		it.Regrouped = *regrouped
+	}
+	if expires != nil {
+		it.ExpiresMS = *expires
 	}
 	return it, nil
 }
@@ -186,17 +243,37 @@ func ownException(class pipeline.Class, code pipeline.Code) string {
 	return "reprieve." + class.String() + "." + string(code)
 }
 
-// packDigest stores a sha256 digest in 33 bytes instead of 71; any other text as it is.
+// StoredDigest reads a digest as the ledger keeps it (packDigest).
+type StoredDigest pipeline.Digest
+
+// Scan reads a column.
+func (d *StoredDigest) Scan(src any) error {
+	b, _ := src.([]byte)
+	*d = StoredDigest(unpackDigest(b))
+	return nil
+}
+
+// packDigest stores a digest in about half its text: 1 and 32 bytes of SHA-256; 2, the length of the key's name, the name and
+// 32 bytes of a keyed one; 0 and any other text.
 func packDigest(d pipeline.Digest) []byte {
-	if rest, ok := strings.CutPrefix(string(d), "sha256:"); ok && len(rest) == 2*sha256.Size {
-		if b, err := hex.AppendDecode([]byte{1}, []byte(rest)); err == nil && rest == strings.ToLower(rest) {
-			return b
-		}
-	}
 	if d == "" {
 		return nil
 	}
-	return append([]byte{0}, d...)
+	text := string(d)
+	head := []byte{1}
+	sum, ok := strings.CutPrefix(text, "sha256:")
+	if keyed, is := strings.CutPrefix(text, "hmac256:"); is {
+		i := strings.LastIndexByte(keyed, ':')
+		if ok = i > 0 && i < 256; ok {
+			head, sum = append([]byte{2, byte(i)}, keyed[:i]...), keyed[i+1:]
+		}
+	}
+	if ok && len(sum) == 2*sha256.Size && sum == strings.ToLower(sum) {
+		if b, err := hex.AppendDecode(head, []byte(sum)); err == nil {
+			return b
+		}
+	}
+	return append([]byte{0}, text...)
 }
 
 func unpackDigest(b []byte) pipeline.Digest {
@@ -205,6 +282,9 @@ func unpackDigest(b []byte) pipeline.Digest {
 		return ""
 	case b[0] == 1:
 		return pipeline.Digest("sha256:" + hex.EncodeToString(b[1:]))
+	case b[0] == 2 && len(b) > 2+int(b[1]):
+		n := 2 + int(b[1])
+		return pipeline.Digest("hmac256:" + string(b[2:n]) + ":" + hex.EncodeToString(b[n:]))
 	}
 	return pipeline.Digest(b[1:])
 }

@@ -48,12 +48,12 @@ func (c *Items) move(tx *ledger.Tx, who Actor, items []*Item, ch change) (moved 
 			return nil, nil, err
 		}
 		for _, it := range by[from] {
-			tx.Count(it.Tenant, string(it.Fingerprint), string(from), it.Owner, it.QuarantinedMS, -1)
+			tx.Count(it.Tenant, string(it.Group()), string(from), it.Owner, it.QuarantinedMS, -1)
 			it.State = to
 			if ch.keep != nil {
 				ch.keep(it)
 			}
-			tx.Count(it.Tenant, string(it.Fingerprint), string(to), it.Owner, it.QuarantinedMS, 1)
+			tx.Count(it.Tenant, string(it.Group()), string(to), it.Owner, it.QuarantinedMS, 1)
 			c.note(tx, who, it, ch, from, to)
 			moved = append(moved, it)
 		}

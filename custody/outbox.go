@@ -49,7 +49,10 @@ func (o *outbox) mark(ctx context.Context, s *pipeline.Sending) error {
 	}
 	if n > 0 {
 		if err := o.items.db.Write(ctx, func(tx *ledger.Tx) error {
-			_, err := tx.Exec("UPDATE outbox SET sent_ms = ? WHERE sent_ms = 0 AND seq <= ?", tx.NowMS(), o.rows[n-1])
+			if _, err := tx.Exec("UPDATE outbox SET sent_ms = ? WHERE sent_ms = 0 AND seq <= ?", tx.NowMS(), o.rows[n-1]); err != nil {
+				return err
+			}
+			_, err := tx.Exec("DELETE FROM outbox WHERE sent_ms > 0 AND sent_ms < ?", tx.NowMS()-dayMS) // a day of what was sent, for those who look
 			return err
 		}); err != nil {
 			return err // sent again later

@@ -1,6 +1,7 @@
 package custody
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-// Retention says how long items stay. The longest rule that fits an item counts; an item's own ExpiresMS (extend) and a legal
-// hold win over all.
+// Retention says how long items stay. What is said of the data class counts before what is said of the failure class, and that before
+// the default; an item's own ExpiresMS (extend) and a legal hold win over all.
 type Retention struct {
 	Default  time.Duration                    // 0: 30 days
 	Class    map[pipeline.Class]time.Duration // by failure class
@@ -22,11 +23,7 @@ const defaultRetention = 30 * 24 * time.Hour
 
 // Of is how long an item stays after its quarantine.
 func (r Retention) Of(it *Item) time.Duration {
-	d := r.Default
-	if d == 0 {
-		d = defaultRetention
-	}
-	return max(d, r.Class[it.Class], r.Pipeline[it.Pipeline])
+	return cmp.Or(r.Pipeline[it.Pipeline], r.Class[it.Class], r.Default, defaultRetention)
 }
 
 // EndMS is when the item may go; 0 is never.
@@ -41,11 +38,14 @@ func (r Retention) EndMS(it *Item) int64 {
 }
 
 func (r Retention) shortest() time.Duration {
-	d := r.Default
-	if d == 0 {
-		d = defaultRetention
+	d := cmp.Or(r.Default, defaultRetention)
+	for _, x := range r.Class {
+		d = min(d, x)
 	}
-	return d // rules only make it longer
+	for _, x := range r.Pipeline {
+		d = min(d, x)
+	}
+	return d
 }
 
 // Extend moves the end of items, later or earlier, by a decision with a reason. Codes: ERR_REASON_MISSING, ERR_INPUT_INVALID (a time
@@ -66,9 +66,9 @@ func (c *Items) Extend(ctx context.Context, who Actor, t Target, until time.Time
 
 // Expiry counts what an expiry did.
 type Expiry struct {
-	Expired  int64 // open items that are lost: the loss is in their history
-	Payloads int64 // payloads of closed items that were dropped
-	Held     int64 // items that a legal hold kept
+	Expired  int64 `json:"expired,string"`  // open items that are lost: the loss is in their history
+	Payloads int64 `json:"payloads,string"` // payloads of closed items that were dropped
+	Held     int64 `json:"held,string"`     // items that a legal hold kept
 }
 
 // ExpiryBatch is how many items one transaction of Expire takes.
@@ -107,11 +107,9 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, err
 
 func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string, sum *Expiry) (n int, last string, err error) {
 	now := tx.NowMS()
-	// Candidates by the shortest rule; which of them are over, the rules say.
 	var ids []string
-	err = tx.Each(`SELECT id FROM items WHERE quarantined_ms < ? AND id > ? AND state NOT IN ('REDRIVING', 'PARKED', 'EXPIRED') AND flags & ? = 0
-		AND EXISTS (SELECT 1 FROM payloads p WHERE p.item = items.id AND p.week = items.payload_week) ORDER BY id LIMIT ?`,
-		[]any{now - r.shortest().Milliseconds(), after, int64(FlagErased), ExpiryBatch}, func(scan func(...any) error) error {
+	err = tx.Each("SELECT id FROM items WHERE "+expirable+" AND id > ? ORDER BY id LIMIT ?",
+		[]any{now - r.shortest().Milliseconds(), int64(FlagErased), after, ExpiryBatch}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			ids = append(ids, id)
@@ -127,25 +125,20 @@ func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string,
 	var open, gone []*Item
 	for _, id := range ids {
 		it := items[pipeline.ID(id)]
-		switch end := r.EndMS(it); {
-		case it.LegalHold != "":
-			sum.Held++
-		case end > now || it.State == Redriving:
-		case it.State.Open():
-			open, gone = append(open, it), append(gone, it)
-		default:
-			gone = append(gone, it)
+		if !sum.count(r, it, now) {
+			continue
+		}
+		if gone = append(gone, it); it.State.Open() {
+			open = append(open, it)
 		}
 	}
-	moved, _, err := c.move(tx, who, open, change{ev: Expire, cols: []string{"resolution"}, args: []any{"expired"}, keep: func(it *Item) { it.Resolution = "expired" },
+	_, _, err = c.move(tx, who, open, change{ev: Expire, cols: []string{"resolution"}, args: []any{"expired"}, keep: func(it *Item) { it.Resolution = "expired" },
 		each: func(it *Item) map[string]string {
 			return map[string]string{"loss": "the payload was dropped unprocessed", "after_days": strconv.FormatInt((now-it.QuarantinedMS)/ledger.DayMS, 10), "owner": it.Owner}
 		}})
 	if err != nil {
 		return 0, "", err
 	}
-	sum.Expired += int64(len(moved))
-	sum.Payloads += int64(len(gone) - len(moved))
 	for flags, its := range byFlags(gone) {
 		flags |= FlagExpired
 		if err := c.set(tx, who, its, change{event: "payload_expired", cols: []string{"flags"}, args: []any{int64(flags)}, keep: func(it *Item) { it.Flags = flags }}); err != nil {
@@ -185,11 +178,54 @@ func dropPayloads(tx *ledger.Tx, items []*Item) error {
 	return err
 }
 
+// WouldExpire counts what Expire would do now, and changes nothing. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+func (c *Items) WouldExpire(ctx context.Context, who Actor, r Retention) (Expiry, error) {
+	var sum Expiry
+	if err := c.Check(ctx, who, PermRead, ""); err != nil {
+		return sum, err
+	}
+	err := c.db.Read(ctx, func(tx *ledger.Tx) error {
+		sum = Expiry{}
+		now := tx.NowMS()
+		cond, args := c.roles.visible(tx, who, "tenant")
+		return tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND "+expirable, append(args, now-r.shortest().Milliseconds(), int64(FlagErased)), func(scan func(...any) error) error {
+			it, err := scanItem(scan)
+			if err == nil {
+				sum.count(r, it, now)
+			}
+			return err
+		})
+	})
+	return sum, err
+}
+
+// count says what expiry does with an item, and counts it.
+func (e *Expiry) count(r Retention, it *Item, nowMS int64) (ends bool) {
+	switch end := r.EndMS(it); {
+	case it.LegalHold != "":
+		e.Held++
+	case end > nowMS || it.State == Redriving:
+	case it.State.Open():
+		e.Expired++
+		return true
+	default:
+		e.Payloads++
+		return true
+	}
+	return false
+}
+
+// expirable are candidates by the shortest rule; which of them are over, the rules say.
+const expirable = `quarantined_ms < ? AND state NOT IN ('REDRIVING', 'PARKED', 'EXPIRED') AND flags & ? = 0
+	AND EXISTS (SELECT 1 FROM payloads p WHERE p.item = items.id AND p.week = items.payload_week)`
+
 // Ending is how many open items of an owner end soon.
 type Ending struct {
-	Tenant, Owner, Pipeline string
-	N                       int64
-	FirstMS                 int64 // when the first of them ends
+	Tenant   string `json:"tenant"`
+	Owner    string `json:"owner"`
+	Pipeline string `json:"pipeline"`
+	N        int64  `json:"items,string"`
+	FirstMS  int64  `json:"first_ms,string"` // when the first of them ends
 }
 
 // EndingSoon counts open items whose end comes within r.Warn, by tenant, owner and pipeline: those to tell. Codes:

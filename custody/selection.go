@@ -32,6 +32,7 @@ const (
 	termConfirmed
 	termFlag
 	termDigest
+	termGroup
 )
 
 // terms are the names and the columns behind them.
@@ -46,7 +47,7 @@ var terms = map[string]struct {
 	"stage": {"stage", termText}, "schema": {"schema_ref", termText}, "policy": {"policy", termDigest}, "attempts": {"attempts", termNumber},
 	"faithful": {"faithful", termText}, "owner": {"owner", termText}, "ticket": {"ticket", termText}, "redrive": {"redrive", termText},
 	"try": {"redrive_try", termNumber}, "resolution": {"resolution", termText}, "sightings": {"sightings", termNumber}, "age": {"quarantined_ms", termAge},
-	"idle": {"last_seen_ms", termAge}, "confirmed": {"confirmed", termConfirmed}, "flag": {"flags", termFlag}, "generation": {"generation", termNumber},
+	"idle": {"coalesce(last_seen_ms, quarantined_ms)", termAge}, "confirmed": {"confirmed", termConfirmed}, "flag": {"flags", termFlag}, "generation": {"coalesce(generation, 0)", termNumber}, "group": {"", termGroup},
 }
 
 // Terms are the names that a selection may use.
@@ -298,6 +299,11 @@ func (t Term) where(tx *ledger.Tx) (string, []any) {
 		}
 		c, a := tx.In(def.column, states)
 		return c, []any{a}
+	}
+	if def.kind == termGroup { // not by coalesce: each half has its index
+		a, arg := tx.In("group_key", t.Values)
+		b, arg2 := tx.In("fingerprint", t.Values)
+		return "(" + a + " OR (group_key IS NULL AND " + b + "))", []any{arg, arg2}
 	}
 	partial := ""
 	switch def.column {

@@ -115,15 +115,21 @@ func (c *Items) see(tx *ledger.Tx, who Actor, s sighting, sum *Admitted) error {
 // unpark: a record that waited behind a blocked key failed when its turn came. Only now it has a cause.
 func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 	n := c.newItem(s.it.ID, s.a, tx.NowMS(), s.it.PayloadWeek)
+	if err := regroupNew(tx, []*Item{n}); err != nil {
+		return err
+	}
 	it := s.it
 	ch := change{ev: DeadLetter,
 		cols: []string{"kind", "class", "code", "fingerprint", "stage", "schema_ref", "policy", "reason", "reason_raw", "exception", "attempts",
-			"letter_topic", "letter_partition", "letter_offset", "quarantined_ms", "confirmed"},
+			"letter_topic", "letter_partition", "letter_offset", "quarantined_ms", "confirmed", "group_key"},
 		args: []any{string(n.Kind), n.Class.String(), n.Code, n.Fingerprint, n.Stage, n.Schema, packDigest(n.Policy), n.Reason, n.ReasonRaw, n.Exception, n.Attempts,
-			n.Letter.Topic, n.Letter.Partition, n.Letter.Offset, n.QuarantinedMS, int64(Unconfirmed)},
+			n.Letter.Topic, n.Letter.Partition, n.Letter.Offset, n.QuarantinedMS, int64(Unconfirmed), nil},
+	}
+	if n.Regrouped != "" {
+		ch.args[len(ch.args)-1] = string(n.Regrouped)
 	}
 	// Counted away under the old cause, and here under the new one.
-	tx.Count(it.Tenant, string(it.Fingerprint), string(it.State), it.Owner, it.QuarantinedMS, -1)
+	tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, -1)
 	to, err := Next(it.State, DeadLetter)
 	if err != nil {
 		return err
@@ -134,7 +140,8 @@ func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 	from := it.State
 	it.State, it.Kind, it.Class, it.Code, it.Fingerprint, it.Stage, it.Schema, it.Policy = to, n.Kind, n.Class, n.Code, n.Fingerprint, n.Stage, n.Schema, n.Policy
 	it.Reason, it.ReasonRaw, it.Exception, it.Attempts, it.Letter, it.QuarantinedMS, it.Confirmed = n.Reason, n.ReasonRaw, n.Exception, n.Attempts, n.Letter, n.QuarantinedMS, Unconfirmed
-	tx.Count(it.Tenant, string(it.Fingerprint), string(it.State), it.Owner, it.QuarantinedMS, 1)
+	it.Regrouped = n.Regrouped
+	tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, 1)
 	tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(it.ID), Event: string(DeadLetter), From: string(from), To: string(to), AtMS: it.QuarantinedMS, Actor: who.Subject, Evidence: it.evidence()})
 	return c.countGroups(tx, []*Item{it})
 }

@@ -142,7 +142,7 @@ func verifyRolls(tx *ledger.Tx, v *Verified) error {
 		table, q string
 	}{
 		{1, "group_rollup", "SELECT tenant, fingerprint, state, n FROM group_rollup"},
-		{-1, "group_rollup", "SELECT tenant, fingerprint, state, count(*) FROM items GROUP BY tenant, fingerprint, state"},
+		{-1, "group_rollup", "SELECT tenant, coalesce(group_key, fingerprint), state, count(*) FROM items GROUP BY tenant, coalesce(group_key, fingerprint), state"},
 		{1, "age_rollup", "SELECT tenant, owner || '/' || CAST(day AS TEXT), state, n FROM age_rollup"},
 		{-1, "age_rollup", "SELECT tenant, owner || '/' || " + cast + ", state, count(*) FROM items GROUP BY tenant, owner, " + day + ", state"},
 	} {

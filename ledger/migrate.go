@@ -87,7 +87,7 @@ func migrations(d Dialect) ([]*goose.Migration, int64, error) {
 }
 
 // migrate brings the ledger to this version. Several processes may do so at once: one works, the others wait.
-func (db *DB) migrate(ctx context.Context, keep bool) error {
+func (db *DB) migrate(ctx context.Context, o Options) error {
 	all, newest, err := migrations(db.dialect)
 	if err != nil {
 		return db.fault("migrations", err)
@@ -96,13 +96,17 @@ func (db *DB) migrate(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
+	target := newest
+	if o.UpTo > 0 {
+		target = min(o.UpTo, newest)
+	}
 	switch {
-	case have == newest:
+	case have == target:
 		return nil
 	case have > newest:
 		return pipeline.Errorf(pipeline.CodeLedgerVersion, db.place, "it has version %d and this program knows %d", have, newest).
 			With("Use a newer release of reprieve.")
-	case keep:
+	case o.KeepVersion:
 		return pipeline.Errorf(pipeline.CodeLedgerVersion, db.place, "it has version %d and this program needs %d", have, newest)
 	}
 	opts := []goose.ProviderOption{goose.WithGoMigrations(all...), goose.WithDisableGlobalRegistry(true), goose.WithTableName("ledger_version")}
@@ -125,14 +129,14 @@ func (db *DB) migrate(ctx context.Context, keep bool) error {
 	if err != nil {
 		return db.fault("migrate", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if _, err := p.UpTo(ctx, target); err != nil {
 		var pe *goose.PartialError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
 		return db.fault("migrate", err)
 	}
-	db.log.Info("ledger migrated", "ledger", db.place, "from", have, "to", newest)
+	db.log.Info("ledger migrated", "ledger", db.place, "from", have, "to", target)
 	return nil
 }
 

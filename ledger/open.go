@@ -47,6 +47,8 @@ type Options struct {
 	Readers int
 	// BusyTimeout is how long a write waits for another process. Default 5 s; after it ERR_LEDGER_BUSY.
 	BusyTimeout time.Duration
+	// UpTo migrates to this version only; 0 is this program's. Nothing but migrations can be done with an older one.
+	UpTo int64
 	// KeepVersion refuses a ledger of an older version with ERR_LEDGER_VERSION instead of migrating it.
 	KeepVersion bool
 }
@@ -94,7 +96,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 		db.Close()
 		return nil, db.fault("open", err)
 	}
-	if err := db.migrate(ctx, o.KeepVersion); err != nil {
+	if err := db.migrate(ctx, o); err != nil {
 		db.Close()
 		return nil, err
 	}

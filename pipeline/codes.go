@@ -159,6 +159,8 @@ const (
 	CodePayloadMissing     Code = "ERR_PAYLOAD_MISSING"
 	CodePayloadUnfaithful  Code = "ERR_PAYLOAD_UNFAITHFUL"
 	CodePermissionDenied   Code = "ERR_PERMISSION_DENIED"
+	CodeUnauthenticated    Code = "ERR_UNAUTHENTICATED"
+	CodeIdempotencyReused  Code = "ERR_IDEMPOTENCY_KEY_REUSED"
 	CodeTenantForbidden    Code = "ERR_TENANT_FORBIDDEN"
 	CodeTicketMissing      Code = "ERR_TICKET_MISSING"
 	CodeReasonMissing      Code = "ERR_REASON_MISSING"
@@ -614,6 +616,12 @@ var codeTable = []CodeInfo{
 	{CodeSnapshotRequired, ClassNone, ActPause, nil, ExitRefused,
 		"a bulk change needs a snapshot, not a filter",
 		"Take one first; its id, count and digest are shown."},
+	{CodeUnauthenticated, ClassNone, ActPause, nil, ExitRefused,
+		"the caller is not known",
+		"Send Authorization: Bearer and a token of http.tokens in the worker file."},
+	{CodeIdempotencyReused, ClassNone, ActPause, nil, ExitInput,
+		"an idempotency key was used for two different requests",
+		"Use a new key for a new request, the same one only to repeat a request."},
 	{CodeSnapshotChanged, ClassNone, ActPause, nil, ExitRefused,
 		"the snapshot does not have this count or digest",
 		"Take a new one."},

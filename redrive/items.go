@@ -56,7 +56,7 @@ func scanBrief(scan func(...any) error) (*brief, error) {
 	var timeType, after string
 	var repaired, plain, has, absent int64
 	err := scan(&b.id, &b.tenant, &b.pipeline, &b.state, &b.class, &b.fingerprint, &b.schema, &b.entity, &b.original.Topic, &b.original.Partition, &b.original.Offset,
-		&b.originalMS, &timeType, &b.takenMS, &b.flags, &b.confirmed, &b.faithful, &b.digest, &b.repair, &b.legalHold, &b.try,
+		&b.originalMS, &timeType, &b.takenMS, &b.flags, &b.confirmed, &b.faithful, (*custody.StoredDigest)(&b.digest), &b.repair, &b.legalHold, &b.try,
 		&after, &repaired, &plain, &b.key, &has, &absent)
 	if err != nil {
 		return nil, err

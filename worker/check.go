@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"reprieve.dev/config"
+	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/pipeline/stage"
@@ -40,13 +41,51 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 	for i, k := range w.Keys.Writers {
 		ps = append(ps, checkPublic(doc, "keys.writers["+strconv.Itoa(i)+"].public", k.Public)...)
 	}
-	for path, what := range map[string]string{"custody.owners": "owners by selection", "custody.objectives": "objectives", "alerts.webhook": "direct alerts",
+	ps = append(ps, checkCallers(w, doc)...)
+	for path, what := range map[string]string{"alerts.webhook": "direct alerts",
 		"custody.retention.archive": "archives", "custody.retention.escalate": "escalations"} {
 		if doc.Has(path) {
 			ps = append(ps, notYet(doc.At(path), "", what))
 		}
 	}
 	ps = ps.Sorted()
+	return ps
+}
+
+// checkCallers checks tokens and roles of section http.
+func checkCallers(w *config.Worker, doc *config.Doc) (ps config.Problems) {
+	known := custody.DefaultRoles()
+	for _, name := range slices.Sorted(maps.Keys(w.HTTP.Roles)) {
+		path := "http.roles." + name
+		if known[name] = nil; name == "system" {
+			ps = append(ps, doc.Problem(path, config.CodeUnsafe, "the role system is the worker's own", "use another name"))
+		}
+		for _, p := range w.HTTP.Roles[name] {
+			if !slices.Contains(custody.Permissions(), custody.Permission(p)) {
+				var names []string
+				for _, k := range custody.Permissions() {
+					names = append(names, string(k))
+				}
+				ps = append(ps, doc.Problem(path, config.CodeValue, "there is no permission "+strconv.Quote(p), config.Nearest(p, names)))
+			}
+		}
+	}
+	subjects := map[string]bool{}
+	for i, t := range w.HTTP.Tokens {
+		path := "http.tokens[" + strconv.Itoa(i) + "]"
+		if subjects[t.Subject] {
+			ps = append(ps, doc.Problem(path+".subject", config.CodeValue, "two tokens have this subject", "each program has a name of its own"))
+		}
+		subjects[t.Subject] = true
+		if text := t.Token.Reveal(); text != "" && len(text) < 24 {
+			ps = append(ps, doc.Problem(path+".token", config.CodeUnsafe, "the token is shorter than 24 characters: it could be guessed", "make one: head -c 32 /dev/urandom | base64"))
+		}
+		for _, role := range t.Roles {
+			if _, ok := known[role]; !ok || role == "system" {
+				ps = append(ps, doc.Problem(path+".roles", config.CodeReference, "there is no role "+strconv.Quote(role)+" for callers", config.Nearest(role, slices.Sorted(maps.Keys(known)))))
+			}
+		}
+	}
 	return ps
 }
 

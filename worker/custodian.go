@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/pipeline/kafka"
-	"reprieve.dev/pipeline/redact"
 	"reprieve.dev/seal"
 )
 
@@ -77,60 +74,32 @@ func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) erro
 	if err != nil {
 		return err
 	}
-	cluster, err := w.o.Plan.Cluster(name)
-	if err != nil {
-		return err
-	}
-	id, err := ClusterID(ctx, cluster)
-	if err != nil {
-		return err
-	}
 	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	topics := slices.Sorted(maps.Keys(in.letters))
-	prefix := w.o.Plan.Config.Topics.Prefix
-	if in.own {
-		topics = custody.CustodianTopics(prefix, topics)
-	}
-	pool := pipeline.NewPool(&pipeline.Layout{})
-	src, err := kafka.NewSource(kafka.SourceConfig{Cluster: cluster, Group: prefix + ".custodian", Topics: topics, Pool: pool, MaxBatch: 500, Log: w.o.Log})
+	s, err := w.o.Plan.seat(ctx, name, in, seatOptions{keys: w.keys, log: w.o.Log, group: w.o.Plan.Config.Topics.Prefix + ".custodian"})
 	if err != nil {
 		return err
 	}
-	defer func() { logClose(w, "custodian", "source", src.Close()) }()
-	log, err := kafka.NewLog(cluster, nil)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	sanitize, err := redact.New(redact.Config{}, redact.Options{HashKey: w.keys.Hash})
-	if err != nil {
-		return err
-	}
-	writers, err := writersOf(w.o.Plan)
-	if err != nil {
-		return err
-	}
-	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.owner})
-	k := custody.NewCustodian(custody.CustodianOptions{
-		Items: items, Source: src, Cluster: id, Prefix: prefix, Adopt: in.adopt, Ring: w.keys.Ring, Writers: writers,
-		Sanitizer: sanitize, Kafka: log, Meter: w.o.Meter, Log: w.o.Log,
-	})
-	w.o.Log.Info("custodian starts", "cluster", name, "topics", topics)
-	return k.Run(ctx)
-}
-
-// owner is who owns a new item: what its pipeline's file says.
-func (p *Plan) owner(it *custody.Item) string {
-	for _, pp := range p.Pipelines {
-		if pp.Config.Name == it.Pipeline {
-			return pp.Config.Owner
+	defer func() { logClose(w, "custodian", "cluster "+name, s.Close()) }()
+	s.options.Items = custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.owner, Roles: w.o.Plan.Roles()})
+	s.options.Meter = w.o.Meter
+	if name == w.o.Plan.auditCluster() {
+		sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: s.cluster, ClientID: "reprieve-audit", Log: w.o.Log})
+		if err != nil {
+			return err
 		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			_ = sink.Close(ctx) // what was not acknowledged stays in the outbox
+		}()
+		s.options.Sink = sink
 	}
-	return ""
+	w.o.Log.Info("custodian starts", "cluster", name, "topics", s.topics)
+	return custody.NewCustodian(s.options).Run(ctx)
 }
 
 // writersOf are the programs that may write outcomes. Codes: ERR_CONFIG_VALUE.

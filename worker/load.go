@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"reprieve.dev/config"
+	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/decide"
 	"reprieve.dev/pipeline/expr"
@@ -29,7 +30,9 @@ type Plan struct {
 	Config    *config.Worker
 	Pipelines []*PipelinePlan
 
-	digest string // of the worker file
+	digest     string // of the worker file
+	owners     []ownerRule
+	objectives []custody.Objective
 }
 
 // Digest is the version of the whole configuration: worker file, pipeline files and policies.
@@ -85,6 +88,7 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 		if doc != nil && w != nil {
 			plan.digest = doc.Digest()
 			ps = append(ps, checkWorker(w, doc)...)
+			ps = append(ps, plan.ownership(w, doc)...)
 		}
 		ps = ps.Sorted()
 	}

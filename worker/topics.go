@@ -52,6 +52,9 @@ func (p *Plan) Topics(sources int) []TopicPlan {
 		add(c.Source.Cluster, deadletter.OutcomesTopic(prefix), "outcomes", 3, days(custody))
 		add(c.Source.Cluster, deadletter.ControlTopic(prefix), "control", 1, map[string]string{"cleanup.policy": "compact"})
 	}
+	if c := p.auditCluster(); c != "" {
+		add(c, deadletter.AuditTopic(prefix), "signed heads of the history", 1, days(p.Config.Custody.Retention.History.Std().Milliseconds()))
+	}
 	out := slices.Collect(maps.Values(all))
 	slices.SortFunc(out, func(a, b TopicPlan) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Topic, b.Topic))

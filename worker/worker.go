@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -47,6 +48,8 @@ type Worker struct {
 	versions   map[string]*versions // of the policies, by pipeline; set once by Run
 	status     map[string]*pipeline.Status
 	draining   bool
+
+	door atomic.Pointer[door] // nil while nothing is taken
 }
 
 // New prepares a worker. It starts nothing and opens nothing. Codes: ERR_KEY_UNKNOWN.
@@ -133,6 +136,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	if slices.Contains(w.o.Roles, RoleCustodian) {
 		wg.Go(func() { w.custodians(ctx) })
+		wg.Go(func() { w.superviseIntake(ctx) })
 	}
 	wg.Wait()
 	failed.Lock()

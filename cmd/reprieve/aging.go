@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ func (a *app) agingCmd() *cobra.Command {
 	var o opening
 	var tenant string
 	c := &cobra.Command{
-		Use: "aging", Short: "Show how long open items have waited, by owner and state", Args: exactly(0, "no argument"),
+		Use: "aging", Short: "Show how long open items have waited, by owner and state, and which objectives are missed", Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := a.open(c.Context(), o)
 			if err != nil {
@@ -33,9 +34,19 @@ func (a *app) agingCmd() *cobra.Command {
 				Days   int64         `json:"days"`
 				Items  int64         `json:"items"`
 			}
+			late, err := d.items.Overdue(c.Context(), d.who, d.plan.Objectives())
+			if err != nil {
+				return err
+			}
 			out := struct {
-				Ages []row `json:"ages"`
-			}{[]row{}}
+				Ages    []row             `json:"ages"`
+				Overdue []custody.Overdue `json:"overdue"`
+			}{[]row{}, []custody.Overdue{}}
+			for _, o := range late {
+				if tenant == "" || o.Tenant == tenant {
+					out.Overdue = append(out.Overdue, o)
+				}
+			}
 			for _, g := range ages {
 				out.Ages = append(out.Ages, row{g.Tenant, g.Owner, g.State, g.Days, g.N})
 			}
@@ -50,6 +61,10 @@ func (a *app) agingCmd() *cobra.Command {
 						r.Owner = "(nobody)"
 					}
 					t.row(r.Tenant, r.Owner, r.State, r.Days, r.Items)
+				}
+				for _, o := range out.Overdue {
+					t.line("overdue to %s within %s (%s): %s of %s, owner %s, the oldest %s", o.What, o.Limit, cmp.Or(o.Selection, "all items"), many(o.Items, "item"), harmless(o.Tenant),
+						harmless(cmp.Or(o.Owner, "(nobody)")), o.Oldest)
 				}
 			})
 		},

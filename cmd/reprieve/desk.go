@@ -35,6 +35,7 @@ type opening struct {
 	ledger     string // by name; "" is the only one
 	credential string
 	pipelines  bool // their files are needed too
+	create     bool // a file that is not there is made
 }
 
 // flags adds the flags that every verb over the ledger has.
@@ -70,7 +71,7 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.url = url
-	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok && !o.create {
 		if _, err := os.Stat(path); err != nil { // a database made here would read as "nothing waits"
 			return nil, pipeline.Errorf(pipeline.CodeLedgerUnavailable, path, "there is no ledger file here").
 				With("correct ledgers in " + d.plan.File + "; reprieve run or reprieve ledger migrate makes a new one")
@@ -80,7 +81,7 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, func() { _ = d.db.Close() }) // nothing is left to be written
-	d.items = custody.New(d.db, custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source})
+	d.items = custody.New(d.db, custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Roles: d.plan.Roles()})
 	return d, nil
 }
 

@@ -217,4 +217,6 @@ func harmlessLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+func writePart(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format, args...) }
+
 func writeLine(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

@@ -45,48 +45,52 @@ func (a *app) quarantineCmd() *cobra.Command {
 			"Selections: terms joined by spaces must all hold; | inside a value is or; ! negates.\nTerms: " + strings.Join(custody.Terms(), " "),
 	}
 	c.AddCommand(a.listCmd(), a.showCmd(), a.groupsCmd(),
-		a.changeCmd("triage", "Say that somebody looked, with a ticket: DEAD_LETTERED -> TRIAGED", "triaged", "ticket", "",
+		a.changeCmd("triage", "Say that somebody looked, with a ticket: DEAD_LETTERED -> TRIAGED", "triaged", "ticket",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Triage(ctx, d.who, t, f.ticket)
 			}),
 		a.repairCmd(),
-		a.changeCmd("assign", "Give items to an owner", "assigned", "owner", "",
-			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
-				return d.items.Assign(ctx, d.who, t, f.owner)
-			}),
-		a.changeCmd("note", "Write a note into the history of items", "noted", "text", "",
-			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
-				return d.items.Note(ctx, d.who, t, f.text)
-			}),
-		a.changeCmd("hold", "Take items out of the way until a release", "held", "reason", "",
+		a.assignCmd(), a.noteCmd(),
+		a.changeCmd("hold", "Take items out of the way until a release", "held", "reason",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Hold(ctx, d.who, t, f.reason)
 			}),
-		a.changeCmd("release", "Bring held items back", "released", "reason", "",
+		a.changeCmd("release", "Bring held items back", "released", "reason",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Release(ctx, d.who, t, f.reason)
 			}),
-		a.changeCmd("resolve", "Close items whose effect is proven without a redrive", "resolved", "as,reason,evidence", "",
+		a.changeCmd("resolve", "Close items whose effect is proven without a redrive", "resolved", "as,reason,evidence",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Resolve(ctx, d.who, t, f.as, f.reason, f.evidence)
 			}),
-		a.changeCmd("discard", "Give items up for good, with a reason and evidence: TRIAGED -> DISCARDED", "discarded", "reason,evidence", "",
+		a.changeCmd("discard", "Give items up for good, with a reason and evidence: TRIAGED -> DISCARDED", "discarded", "reason,evidence",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Discard(ctx, d.who, t, f.reason, f.evidence)
 			}),
-		a.changeCmd("restore", "Take discarded items back, until they are erased", "restored", "reason", "",
+		a.changeCmd("restore", "Take discarded items back, until they are erased", "restored", "reason",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Restore(ctx, d.who, t, f.reason)
 			}),
-		a.revealCmd(), a.agingCmd(), a.muteCmd(), a.exportCmd())
+		a.changeCmd("vouch", "Take marks off items that somebody has asked about: same_event, rebuilt, conflict, contested", "vouched for", "marks,evidence",
+			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
+				marks, err := custody.ParseFlags(f.marks)
+				if err != nil {
+					return custody.Report{}, err
+				}
+				return d.items.Vouch(ctx, d.who, t, marks, f.evidence)
+			}),
+		a.revealCmd(), a.agingCmd(), a.muteCmd(), a.splitCmd(), a.joinCmd(), a.exportCmd())
 	return c
 }
 
 // changeFlags are what changes may ask for.
-type changeFlags struct{ ticket, owner, text, reason, evidence, as string }
+type changeFlags struct {
+	ticket, owner, text, reason, evidence, as, matter string
+	marks                                             []string
+}
 
 // changeCmd makes a verb that changes items.
-func (a *app) changeCmd(name, short, done, wants, _ string, do func(context.Context, *desk, custody.Target, changeFlags) (custody.Report, error)) *cobra.Command {
+func (a *app) changeCmd(name, short, done, wants string, do func(context.Context, *desk, custody.Target, changeFlags) (custody.Report, error)) *cobra.Command {
 	var o opening
 	var t targeting
 	var f changeFlags
@@ -123,6 +127,10 @@ func (a *app) changeCmd(name, short, done, wants, _ string, do func(context.Cont
 			c.Flags().StringVar(&f.reason, "reason", "", "why")
 		case "evidence":
 			c.Flags().StringVar(&f.evidence, "evidence", "", "what proves it: a ticket, a report, a transaction")
+		case "matter":
+			c.Flags().StringVar(&f.matter, "matter", "", "what the legal hold is for: a case, an order")
+		case "marks":
+			c.Flags().StringSliceVar(&f.marks, "marks", nil, "the marks, with commas")
 		case "as":
 			c.Flags().StringVar(&f.as, "as", "", "already_applied, superseded or corrected")
 		}
@@ -218,66 +226,6 @@ func (a *app) listCmd() *cobra.Command {
 	o.flags(c, a)
 	c.Flags().IntVar(&limit, "limit", 50, "most items to show (500)")
 	c.Flags().StringVar(&after, "after", "", "go on behind the last page")
-	return c
-}
-
-func (a *app) groupsCmd() *cobra.Command {
-	var o opening
-	var all bool
-	c := &cobra.Command{
-		Use: "groups", Short: "List causes: all items of one fingerprint",
-		RunE: func(c *cobra.Command, _ []string) error {
-			d, err := a.open(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			gs, err := d.items.Groups(c.Context(), d.who, custody.GroupFilter{OnlyOpen: !all})
-			if err != nil {
-				return err
-			}
-			type group struct {
-				Fingerprint pipeline.ID             `json:"fingerprint"`
-				Tenant      string                  `json:"tenant"`
-				Pipeline    string                  `json:"pipeline"`
-				Class       string                  `json:"class"`
-				Code        pipeline.Code           `json:"code"`
-				Stage       string                  `json:"stage"`
-				Reason      string                  `json:"sample_reason"`
-				Open        int64                   `json:"open"`
-				Total       int64                   `json:"total"`
-				States      map[custody.State]int64 `json:"states"`
-				First       string                  `json:"first_seen"`
-				Last        string                  `json:"last_seen"`
-				FirstSchema string                  `json:"first_schema,omitempty"`
-				Release     string                  `json:"last_release,omitempty"`
-				Owner       string                  `json:"owner,omitempty"`
-				Ticket      string                  `json:"ticket,omitempty"`
-				Sample      pipeline.ID             `json:"sample"`
-			}
-			out := struct {
-				Groups []group `json:"groups"`
-			}{[]group{}}
-			for i := range gs {
-				g := &gs[i]
-				out.Groups = append(out.Groups, group{g.Fingerprint, g.Tenant, g.Pipeline, g.Class.String(), g.Code, g.Stage, g.Reason, g.Open(), g.Total(),
-					g.Counts, stamp(g.FirstMS), stamp(g.LastMS), g.FirstSchema, g.LastRelease, g.Owner, g.Ticket, g.LastItem})
-			}
-			return a.print(out, func(t *table) {
-				if len(out.Groups) == 0 {
-					t.line("no open group: nothing waits in custody")
-					return
-				}
-				t.head("FINGERPRINT", "OPEN", "TOTAL", "TENANT", "PIPELINE", "CODE", "LAST SEEN", "FOR EXAMPLE")
-				for i, g := range out.Groups {
-					t.row(g.Fingerprint, g.Open, g.Total, g.Tenant, g.Pipeline, g.Code, a.age(gs[i].LastMS)+" ago", short(g.Reason, 70))
-				}
-				t.line("\nlook at one: reprieve quarantine list 'fingerprint=%s'", out.Groups[0].Fingerprint)
-			})
-		},
-	}
-	o.flags(c, a)
-	c.Flags().BoolVar(&all, "all", false, "also groups with nothing open")
 	return c
 }
 

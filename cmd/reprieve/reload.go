@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"reprieve.dev/config"
+	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/worker"
 )
@@ -27,6 +28,21 @@ func (r *reloading) Pipelines() []pipeline.Status { return r.now.Load().Pipeline
 
 // Draining tells whether the present worker ends.
 func (r *reloading) Draining() bool { return r.now.Load().Draining() }
+
+// QuarantineAll hands records over to the present worker.
+func (r *reloading) QuarantineAll(ctx context.Context, who custody.Actor, list []custody.Submission) ([]pipeline.ID, error) {
+	return r.now.Load().QuarantineAll(ctx, who, list)
+}
+
+// Outcome gives the present worker what a registered writer has signed.
+func (r *reloading) Outcome(ctx context.Context, who custody.Actor, value []byte) (pipeline.Outcome, error) {
+	return r.now.Load().Outcome(ctx, who, value)
+}
+
+// SourceMoved tells the present worker that a source has moved on.
+func (r *reloading) SourceMoved(ctx context.Context, who custody.Actor, id pipeline.ID) error {
+	return r.now.Load().SourceMoved(ctx, who, id)
+}
 
 // run runs workers until ctx ends or one fails.
 func (r *reloading) run(ctx context.Context) error {

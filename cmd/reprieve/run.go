@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,7 +67,15 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 	}
 	r := &reloading{a: a, args: files, o: o}
 	r.now.Store(w)
-	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.Handler(r, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), version), o)
+	tokens, err := api.NewTokens(plan.Config.HTTP.Tokens)
+	if err != nil {
+		return err
+	}
+	door := api.Options{Lifecycle: r, Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Version: version, Tokens: tokens}
+	if slices.Contains(o.Roles, worker.RoleCustodian) {
+		door.Intake = r
+	}
+	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.New(door), o)
 	if err != nil {
 		return err
 	}
@@ -82,7 +91,7 @@ func (a *app) serve(ctx context.Context, address string, h http.Handler, o worke
 			With("choose another: http: {address: 127.0.0.1:0}")
 	}
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-	o.Log.Info("serving", "address", "http://"+l.Addr().String(), "paths", "/healthz /readyz /metrics /v1/pipelines /version")
+	o.Log.Info("serving", "address", "http://"+l.Addr().String(), "paths", "/healthz /readyz /metrics /v1/pipelines /version /openapi.json")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -81,8 +81,13 @@ func appendOutcome(m *pipeline.Message, o *pipeline.Outcome, kid string, sign fu
 	if text, err = seal.Canonical(v); err != nil {
 		return pipeline.Errorf(pipeline.CodeInputInvalid, string(o.Item), "the outcome has no canonical form: %w", err)
 	}
-	m.Key, m.Value, m.Headers = []byte(o.Item), text, append(m.Headers[:0], pipeline.Header{Name: headerV, Value: []byte("1")})
+	m.Key, m.Value, m.Headers = []byte(o.Item), text, OutcomeHeaders()
 	return nil
+}
+
+// OutcomeHeaders are the headers of a message on the outcomes topic.
+func OutcomeHeaders() []pipeline.Header {
+	return []pipeline.Header{{Name: headerV, Value: []byte("1")}}
 }
 
 // ParseOutcome reads an outcome that a worker of ours signed. Codes: ERR_SIGNATURE_INVALID, ERR_LETTER_INVALID.

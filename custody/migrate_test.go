@@ -1,0 +1,151 @@
+package custody_test
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"reprieve.dev/custody"
+	"reprieve.dev/custody/custodytest"
+	"reprieve.dev/ledger"
+	"reprieve.dev/ledger/ledgertest"
+	"reprieve.dev/pipeline"
+)
+
+// Every earlier version of the ledger is brought to this one with the data that it held. testdata/ledger-vN.jsonl is what version N
+// wrote, a row a line: a version that has no such file is a failure.
+func TestEveryEarlierVersionIsMigratedWithItsData(t *testing.T) {
+	for name, open := range map[string]func(testing.TB) ledgertest.Store{"sqlite": ledgertest.SQLite, "postgres": ledgertest.EmptyPostgres} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t).Open(t, ledger.Options{Clock: time.Now})
+			_, newest, err := db.Version(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for v := int64(1); v < newest; v++ {
+				t.Run(fmt.Sprint("from ", v), func(t *testing.T) {
+					s := open(t)
+					fillVersion(t, s, v)
+					e := custodytest.New(t, s)
+					mustVerify(t, e)
+					checkVersion1(t, e)
+				})
+			}
+		})
+	}
+}
+
+// fillVersion makes a ledger of a version and puts the rows in that it wrote.
+func fillVersion(t *testing.T, s ledgertest.Store, version int64) {
+	t.Helper()
+	db := s.Open(t, ledger.Options{Clock: time.Now, UpTo: version})
+	f, err := os.Open(filepath.Join("testdata", fmt.Sprintf("ledger-v%d.jsonl", version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = db.Write(t.Context(), func(tx *ledger.Tx) error {
+		if _, err := tx.Exec("DELETE FROM history_head"); err != nil {
+			return err
+		}
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var line struct {
+				Table string         `json:"table"`
+				Row   map[string]any `json:"row"`
+			}
+			dec := json.NewDecoder(strings.NewReader(lines.Text()))
+			dec.UseNumber()
+			if err := dec.Decode(&line); err != nil {
+				return err
+			}
+			cols := slices.Sorted(maps.Keys(line.Row))
+			args := make([]any, len(cols))
+			for i, c := range cols {
+				switch v := line.Row[c].(type) {
+				case json.Number:
+					if args[i], err = v.Int64(); err != nil {
+						return err
+					}
+				case map[string]any:
+					if args[i], err = base64.StdEncoding.DecodeString(v["base64"].(string)); err != nil {
+						return err
+					}
+				default:
+					args[i] = v
+				}
+			}
+			if week, ok := line.Row["week"].(json.Number); ok {
+				n, err := week.Int64()
+				if err != nil {
+					return err
+				}
+				if err := tx.PayloadWeek(n); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec("INSERT INTO "+line.Table+" ("+strings.Join(cols, ", ")+") VALUES (?"+strings.Repeat(", ?", len(cols)-1)+")", args...); err != nil {
+				return fmt.Errorf("%s: %w", line.Table, err)
+			}
+		}
+		return lines.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkVersion1 looks at what version 1 knew of twelve items, each in another state.
+func checkVersion1(t *testing.T, e *custodytest.Env) {
+	t.Helper()
+	list := e.Arrivals(0, 12)
+	item := func(n int) *custody.Item { t.Helper(); return e.Show(t, list[n].Letter.Item).Item }
+	if it := item(0); it.Owner != "finance" || it.State != custody.Triaged || it.DigestFaithful != list[0].Letter.DigestFaithful || it.LastSeenMS != it.QuarantinedMS || it.ChangedMS <= it.TakenMS {
+		t.Errorf("%+v", it)
+	}
+	if it := item(1); it.At != (pipeline.Position{TP: pipeline.TP{Topic: "billing.invoices.v1.retry", Partition: 1}, Offset: 77}) || it.LegalHold != "case 1" || it.Attempts != 2 {
+		t.Errorf("%+v", it)
+	}
+	if it := item(2); it.Generation != 3 || it.State != custody.Discarded {
+		t.Errorf("%+v", it)
+	}
+	if it := item(3); it.State != custody.PolicyHold || e.Show(t, it.ID).Stack != "at a\nat b" {
+		t.Errorf("%+v", it)
+	}
+	if it := item(6); it.DigestFaithful != "" || it.At != it.Original {
+		t.Errorf("%+v", it)
+	}
+	if it := item(7); it.Sightings != 2 || it.LastSeenMS != it.QuarantinedMS+99_000 {
+		t.Errorf("%+v", it)
+	}
+	if it := item(8); it.ExpiresMS != custodytest.Start.Add(60*24*time.Hour).UnixMilli() || it.Confirmed != custody.IsConfirmed {
+		t.Errorf("%+v", it)
+	}
+	if it := item(9); it.State != custody.Reconciled || it.Resolution != custody.ResolvedApplied {
+		t.Errorf("%+v", it)
+	}
+	if it := item(10); it.State != custody.Redriving || it.Redrive != manifest {
+		t.Errorf("%+v", it)
+	}
+	// It goes on: the same letters are known, new ones come, bytes are faithful.
+	got, err := e.Items.Admit(e.Ctx, custodytest.Worker, e.Arrivals(8, 14))
+	if err != nil || got != (custody.Admitted{New: 2, Repeated: 4}) {
+		t.Error(got, err)
+	}
+	if b, err := e.Items.Faithful(e.Ctx, item(0)); err != nil || string(b.Value) != string(list[0].Letter.Value) {
+		t.Error(err)
+	}
+	mustVerify(t, e)
+}
