@@ -84,6 +84,7 @@ type Failure struct {
 	Code       Code
 	Params     []Param
 	RetryAfter int64  // ms that the dependency asked for; 0 is not said
+	Unasked    bool   // nothing of the record reached the dependency: it is not the record that it failed on
 	Origin     string // foreign exception class, when a consumer reported one
 	Stack      string // bounded; only of a caught panic
 	Cause      error  // for restricted evidence only

@@ -107,6 +107,7 @@ func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps conf
 		ps = append(ps, config.CheckTogether(c, doc, w, config.TogetherOptions{})...)
 	}
 	ps = append(ps, pp.order(doc)...)
+	ps = append(ps, pp.effects()...)
 	return append(ps, unavailable(c, doc)...)
 }
 

@@ -42,14 +42,7 @@ func (pp *PipelinePlan) lookups(set *stage.EnrichSettings, n config.Node) (ps co
 		}
 	}
 	if h := set.HTTP; h != nil {
-		for _, f := range [][2]string{{"ca", h.TLS.CA}, {"cert", h.TLS.Cert}, {"key", h.TLS.Key}} {
-			if f[1] == "" {
-				continue
-			}
-			if _, err := pp.readFile(f[1]); err != nil {
-				told("http.tls."+f[0], err)
-			}
-		}
+		ps = append(ps, pp.certificates(h.TLS, "http.tls", n)...)
 	}
 	return ps
 }

@@ -21,6 +21,7 @@ type Suite struct {
 	Env        map[string]string      `yaml:"env" doc:"Variables of the files; the environment is not read."`
 	Schemas    SuiteSchemas           `yaml:"schemas" doc:"What stands for the registry: a folder as try --schemas takes it, or id or GUID to a file, or to a code that asking for it fails with."`
 	Lookups    SuiteLookups           `yaml:"lookups" doc:"What stands for HTTP services: answers by the name of the enrich stage, the first that fits the URL."`
+	Effects    SuiteLookups           `yaml:"effects" doc:"What stands for the services that routes call: answers by the name of the effect, the first that fits the URL. An effect without answers takes every call."`
 	Now        string                 `yaml:"now" default:"2026-01-01T00:00:00Z" doc:"The time to decide at, RFC 3339."`
 	Records    map[string]SuiteRecord `yaml:"records" doc:"Records by name, for from."`
 	Tests      []SuiteTest            `yaml:"tests" required:"true" doc:"The tests."`
@@ -34,13 +35,14 @@ type SuiteTest struct {
 	Now     string        `yaml:"now" doc:"The time to decide at, if not that of the suite."`
 	Attempt int           `yaml:"attempt" doc:"Retries that have failed already."`
 	Lookups SuiteLookups  `yaml:"lookups" doc:"Answers that are asked before those of the suite."`
+	Effects SuiteLookups  `yaml:"effects" doc:"Answers of called services that are asked before those of the suite."`
 	Record  *SuiteRecord  `yaml:"record" doc:"The one record."`
 	Records []SuiteRecord `yaml:"records" doc:"Several records, each a batch of its own, in order."`
 	File    string        `yaml:"file" doc:"A file of records, one JSON object a line, as try reads them."`
 	Expect  SuiteExpects  `yaml:"expect" required:"true" doc:"What is expected of each record: one mapping for all, or a list with one for each."`
 }
 
-// SuiteLookups are answers by stage name.
+// SuiteLookups are answers by the name of a stage or an effect.
 type SuiteLookups map[string][]SuiteReply
 
 // SuiteReply is one answer of an HTTP service.
@@ -62,9 +64,12 @@ type SuiteExpect struct {
 	Stage          string                 `yaml:"stage" doc:"Stage that it failed in."`
 	Reason         string                 `yaml:"reason" doc:"Part of the reason."`
 	Topic          string                 `yaml:"topic" doc:"Topic that it is written to."`
+	Effect         string                 `yaml:"effect" doc:"Effect that is called with it; headers and value are then those of the request."`
+	URL            string                 `yaml:"url" doc:"URL that is called."`
+	Method         string                 `yaml:"method" doc:"Method of the call."`
 	Attempt        *int                   `yaml:"attempt" doc:"Failed retries by then."`
 	Delay          *config.Duration       `yaml:"delay" doc:"Wait before the retry."`
-	Messages       *int                   `yaml:"messages" doc:"Number of messages."`
+	Messages       *int                   `yaml:"messages" doc:"Number of messages and calls."`
 	Key            *SuiteBytes            `yaml:"key" doc:"Key of the message."`
 	Value          *SuiteBytes            `yaml:"value" doc:"Value of the message."`
 	Headers        map[string]config.Node `yaml:"headers" doc:"Header name to text, or null: the last of that name."`

@@ -15,6 +15,7 @@ import (
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/call"
 	"reprieve.dev/pipeline/engine"
 )
 
@@ -24,6 +25,7 @@ type comparison struct {
 	position string
 	now      time.Time
 	maker    *maker
+	effects  map[string]call.Effect
 	found    []Difference
 }
 
@@ -77,16 +79,40 @@ func (c *comparison) all(ctx context.Context, e *SuiteExpect, t engine.Tried) er
 			c.differ("delay", e.Delay.String(), map[bool]string{true: "none", false: wait.String()}[d.NotBefore == 0])
 		}
 	}
-	if e.Messages != nil && len(t.Messages) != *e.Messages {
-		c.differ("messages", strconv.Itoa(*e.Messages), strconv.Itoa(len(t.Messages)))
+	if n := len(t.Messages) + len(t.Calls); e.Messages != nil && n != *e.Messages {
+		c.differ("messages", strconv.Itoa(*e.Messages), strconv.Itoa(n))
 	}
-	if err := c.message(ctx, e, t.Messages); err != nil {
+	leaves := t.Messages
+	if called := c.call(e, t.Calls); called != nil && len(leaves) == 0 {
+		leaves = []pipeline.Message{*called}
+	}
+	if err := c.message(ctx, e, leaves); err != nil {
 		return err
 	}
 	view := viewOfWhatLeaves(t)
 	c.view(e.View, view)
 	c.secrets(e.MustNotContain, t, view, reason)
 	return nil
+}
+
+// call compares the request that a record leaves by, and returns it in the form of a message; nil if there is none.
+func (c *comparison) call(e *SuiteExpect, calls []pipeline.Message) *pipeline.Message {
+	if len(calls) == 0 {
+		c.text("effect", e.Effect, "")
+		c.text("url", e.URL, "")
+		c.text("method", e.Method, "")
+		return nil
+	}
+	m := calls[0]
+	r, f := c.effects[m.Topic].Request(&m)
+	if f != nil {
+		return nil
+	}
+	c.text("effect", e.Effect, m.Topic)
+	c.text("url", e.URL, r.URL)
+	c.text("method", e.Method, r.Method)
+	m.Headers = r.Headers
+	return &m
 }
 
 // message compares the message that a record leaves as: the effect, the retry or the letter.
@@ -228,14 +254,15 @@ func same(a, b any) bool {
 
 // secrets looks for what must not leave, in every form that a message has. The message itself is never shown.
 func (c *comparison) secrets(texts []string, t engine.Tried, view []byte, reason string) {
+	leaving := slices.Concat(t.Messages, t.Calls)
 	for _, s := range texts {
 		found := func(what string, in []byte) {
 			if s != "" && bytes.Contains(in, []byte(s)) {
 				c.differ("must_not_contain", "nowhere: "+s, "in "+what)
 			}
 		}
-		for i := range t.Messages {
-			m := &t.Messages[i]
+		for i := range leaving {
+			m := &leaving[i]
 			found("the value for "+m.Topic, m.Value)
 			found("the key for "+m.Topic, m.Key)
 			for _, h := range m.Headers {

@@ -147,6 +147,8 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 	defer func() { _ = shut() }() // nothing is open: no service was called
 	opts.Cluster = "test"
 	trial := engine.NewTrial(opts)
+	effects := Calls(opts.Stages)
+	trial.Answer = func(m *pipeline.Message) *pipeline.Failure { return services.called(ctx, m, effects[m.Topic]) }
 	m := &maker{suite: s, topic: pp.Config.Source.Topics[0], now: now, registry: registry, read: o.Files.ReadFile}
 	tps, recs, err := m.records(ctx, t)
 	if err != nil {
@@ -165,7 +167,7 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 			b.Recs[0].Trail = &pipeline.Trail{Attempt: uint8(t.Attempt), Original: at, At: at, OriginalMS: recs[i].TimeMS, TimeType: recs[i].TimeType}
 		}
 		err := trial.Try(ctx, b, func(tried engine.Tried) error {
-			c := comparison{record: i + 1, position: at.String(), now: now, maker: m}
+			c := comparison{record: i + 1, position: at.String(), now: now, maker: m, effects: effects}
 			if err := c.all(ctx, t.Expect.of(i), tried); err != nil {
 				return err
 			}
@@ -177,7 +179,7 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 		}
 	}
 	for _, asked := range services.unanswered {
-		differences = append(differences, Difference{What: "lookups." + asked[0], Want: "an answer to " + asked[1], Got: "none that fits"})
+		differences = append(differences, Difference{What: asked[0], Want: "an answer to " + asked[1], Got: "none that fits"})
 	}
 	return differences, nil
 }
@@ -256,30 +258,45 @@ type services struct {
 	test  *SuiteTest
 
 	mu         sync.Mutex
-	unanswered [][2]string // stage, URL
+	unanswered [][2]string // what, URL
 }
 
 func (s *services) resource(kind, name string) (any, error) {
 	if kind == stage.ResourceHTTP {
-		return &service{s, name}, nil
+		return &service{s, "lookups." + name, name, [2]SuiteLookups{s.test.Lookups, s.suite.Lookups}}, nil
 	}
 	return nil, nil
 }
 
+// called is the answer of the service that an effect calls: one that the suite says nothing of takes every call.
+func (s *services) called(ctx context.Context, m *pipeline.Message, e call.Effect) *pipeline.Failure {
+	r, f := e.Request(m)
+	if f == nil && len(s.test.Effects[m.Topic])+len(s.suite.Effects[m.Topic]) > 0 {
+		stands := &service{s, "effects." + m.Topic, m.Topic, [2]SuiteLookups{s.test.Effects, s.suite.Effects}}
+		_, f = stands.Do(ctx, r)
+	}
+	if f != nil {
+		f.Stage = e.Stage
+	}
+	return f
+}
+
 type service struct {
-	of    *services
-	stage string
+	of      *services
+	what    string // in differences
+	name    string
+	answers [2]SuiteLookups
 }
 
 // Do implements call.Doer: the first answer that fits.
 func (s *service) Do(_ context.Context, r call.Request) (call.Answer, *pipeline.Failure) {
-	for _, lookups := range []SuiteLookups{s.of.test.Lookups, s.of.suite.Lookups} {
-		for _, reply := range lookups[s.stage] {
+	for _, lookups := range s.answers {
+		for _, reply := range lookups[s.name] {
 			if reply.URL != "" && reply.URL != r.URL {
 				continue
 			}
 			if reply.Fail != "" {
-				return call.Answer{}, &pipeline.Failure{Code: pipeline.Code(reply.Fail), Params: []pipeline.Param{pipeline.Str("target", s.stage)}}
+				return call.Answer{}, &pipeline.Failure{Code: pipeline.Code(reply.Fail), Params: []pipeline.Param{pipeline.Str("target", s.name)}}
 			}
 			after, _ := config.ParseDuration(reply.After) // Validate has read it
 			a := call.Answer{Status: reply.Status}
@@ -289,13 +306,13 @@ func (s *service) Do(_ context.Context, r call.Request) (call.Answer, *pipeline.
 			case reply.JSON.Exists():
 				a.Body, _ = reply.JSON.JSON() // plain data
 			}
-			return a, call.Judge(s.stage, r, reply.Status, after)
+			return a, call.Judge(s.name, r, reply.Status, after)
 		}
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.of.unanswered = append(s.of.unanswered, [2]string{s.stage, r.URL})
-	return call.Answer{}, &pipeline.Failure{Code: pipeline.CodeHTTPUnavailable, Params: []pipeline.Param{pipeline.Str("target", s.stage), pipeline.Str("what", "the test has no answer")}}
+	s.of.unanswered = append(s.of.unanswered, [2]string{s.what, r.URL})
+	return call.Answer{}, &pipeline.Failure{Code: pipeline.CodeHTTPUnavailable, Params: []pipeline.Param{pipeline.Str("target", s.name), pipeline.Str("what", "the test has no answer")}}
 }
 
 // Validate checks one answer.

@@ -62,6 +62,7 @@ type checked struct {
 	OK        bool              `json:"ok"`
 	Problems  config.Problems   `json:"problems"`
 	Pipelines []string          `json:"pipelines"`
+	Effects   []worker.Effect   `json:"effects,omitempty"`
 	Questions []worker.Question `json:"questions,omitempty"`
 }
 
@@ -70,8 +71,9 @@ func (a *app) checkCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check [PIPELINE...]", Short: "Check files and name every problem at once",
 		Long: "Check reads the worker file and the pipeline files (by default the folder pipelines beside it) and names every problem with\n" +
-			"file, line, column, path and a suggestion. It needs no broker. With --questions it also answers the seven questions to\n" +
-			"settle before a dead-letter path is enabled, and names those that the files leave open; --strict makes an open one an error.",
+			"file, line, column, path and a suggestion, and every call to a service with what happens when its end is unknown. It needs\n" +
+			"no broker. With --questions it also answers the seven questions to settle before a dead-letter path is enabled, and names\n" +
+			"those that the files leave open; --strict makes an open one an error.",
 		Example: "  reprieve check\n  reprieve check pipelines/billing.yaml --questions",
 		RunE: func(_ *cobra.Command, args []string) error {
 			plan, ps := worker.Load(a.files(args), stage.Kinds(), a.optionsAt(a.file))
@@ -82,6 +84,7 @@ func (a *app) checkCmd() *cobra.Command {
 			open := 0
 			for _, p := range plan.Pipelines {
 				out.Pipelines = append(out.Pipelines, p.Config.Name)
+				out.Effects = append(out.Effects, p.Effects()...)
 				if len(ps) == 0 && (questions || strict) {
 					for _, q := range p.Questions(plan.Config) {
 						out.Questions = append(out.Questions, q)
@@ -103,6 +106,9 @@ func (a *app) checkCmd() *cobra.Command {
 			err := a.print(out, func(t *table) {
 				for _, p := range plan.Pipelines {
 					t.line("%s: no problem (pipeline %s, %d stages, %s)", p.File, p.Config.Name, len(p.Stages), p.Digest[:19])
+					for _, e := range p.Effects() {
+						t.line("  calls %s: %s %s\n    %s", e.Name, e.Method, e.URL, e.Note)
+					}
 				}
 				last := ""
 				for _, q := range out.Questions {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/call"
 	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/engine"
 	"reprieve.dev/worker"
@@ -30,6 +31,16 @@ type tried struct {
 	Reason   string            `json:"reason,omitempty"`
 	View     json.RawMessage   `json:"view,omitempty"`
 	Messages []json.RawMessage `json:"messages"`
+	Requests []triedRequest    `json:"requests,omitempty"`
+}
+
+// triedRequest is a call that would be made. The values of headers that the file sets may be secrets: they are not shown.
+type triedRequest struct {
+	Effect  string          `json:"effect"`
+	Method  string          `json:"method"`
+	URL     string          `json:"url"`
+	Headers [][2]any        `json:"headers"`
+	Body    json.RawMessage `json:"body"`
 }
 
 type triedDecision struct {
@@ -47,7 +58,7 @@ func (a *app) tryCmd() *cobra.Command {
 		Use: "try PIPELINE < records.jsonl", Short: "Show what a pipeline would do with records, without a broker and without effects",
 		Long: "Try reads records from standard input, one JSON object a line (topic, partition, offset, timestamp, key, value, headers; bytes\n" +
 			"as {\"text\"}, {\"hex\"} or {\"base64\"}), runs them through the pipeline, and prints a line for each: the decision, class and\n" +
-			"code, the redacted record, and the exact messages that would be written.",
+			"code, the redacted record, and the exact messages that would be written and requests that would be made.",
 		Example: "  reprieve try pipelines/billing.yaml --schemas schemas < records.jsonl",
 		Args:    exactly(1, "one pipeline file"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -96,6 +107,11 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 	}
 	defer func() { _ = shut() }() // the process ends
 	trial := engine.NewTrial(o)
+	effects := worker.Calls(o.Stages)
+	trial.Answer = func(m *pipeline.Message) *pipeline.Failure {
+		_, f := effects[m.Topic].Request(m)
+		return f
+	}
 	in := bufio.NewReaderSize(a.in, 64<<10)
 	next := int64(0)
 	for n := 1; ; n++ {
@@ -127,7 +143,7 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 					return pipeline.Errorf(pipeline.CodeEnvironmentTool, "registries", "%s", t.Failure.Reason()).
 						With("start the registry that the worker file names, or let a folder stand for it: --schemas DIR")
 				}
-				return a.printTried(pp, tp, t)
+				return a.printTried(pp, tp, t, triedRequests(effects, t.Calls, o.Sanitize))
 			}
 			if err := trial.Try(c.Context(), b, print); err != nil {
 				return err
@@ -142,10 +158,30 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 	}
 }
 
-func (a *app) printTried(pp *worker.PipelinePlan, tp pipeline.TP, t engine.Tried) error {
+// triedRequests are the calls as they would be made, without what may be a secret.
+func triedRequests(effects map[string]call.Effect, ms []pipeline.Message, clean pipeline.Sanitizer) (out []triedRequest) {
+	for i := range ms {
+		e := effects[ms[i].Topic]
+		r, f := e.Request(&ms[i])
+		if f != nil {
+			continue // it was told as the record's failure
+		}
+		one := triedRequest{Effect: ms[i].Topic, Method: r.Method, URL: clean.Text(r.URL), Body: pipeline.AppendBytesForm(nil, r.Body), Headers: [][2]any{}}
+		for _, name := range e.Headers {
+			one.Headers = append(one.Headers, [2]any{name, "***"})
+		}
+		for _, h := range r.Headers {
+			one.Headers = append(one.Headers, [2]any{h.Name, json.RawMessage(pipeline.AppendBytesForm(nil, h.Value))})
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func (a *app) printTried(pp *worker.PipelinePlan, tp pipeline.TP, t engine.Tried, requests []triedRequest) error {
 	out := tried{
 		Position: pipeline.Position{TP: tp, Offset: t.Record.Offset}.String(),
-		Decision: triedDecision{Action: pipeline.ActDeliver.String(), Policy: pp.Policy.Digest()}, Messages: []json.RawMessage{},
+		Decision: triedDecision{Action: pipeline.ActDeliver.String(), Policy: pp.Policy.Digest()}, Messages: []json.RawMessage{}, Requests: requests,
 	}
 	if f := t.Failure; f != nil {
 		d := t.Decision
@@ -219,6 +255,16 @@ func (a *app) printTriedForPeople(out *tried, t engine.Tried) error {
 				v = v[:117] + "..."
 			}
 			fmt.Fprintf(a.out, "       %s: %s\n", harmless(h.Name), v)
+		}
+	}
+	for _, r := range out.Requests {
+		fmt.Fprintf(a.out, "  -> %s  %s %s\n", harmless(r.Effect), r.Method, harmless(r.URL))
+		for _, h := range r.Headers {
+			v, _ := h[1].(string)
+			if b, ok := h[1].(json.RawMessage); ok {
+				v = string(b)
+			}
+			fmt.Fprintf(a.out, "       %s: %s\n", harmless(h[0].(string)), harmless(v))
 		}
 	}
 	return nil

@@ -141,6 +141,9 @@ func (c *Client) redirect(r *http.Request, via []*http.Request) error {
 // Healthy tells whether the service is not known to be down.
 func (c *Client) Healthy() bool { return c.circuit.healthy() }
 
+// Timeout is the time of one call.
+func (c *Client) Timeout() time.Duration { return c.o.Timeout }
+
 // Close closes idle connections; calls in work end by themselves.
 func (c *Client) Close() error {
 	c.base.CloseIdleConnections()
@@ -168,12 +171,14 @@ func (c *Client) do(ctx context.Context, r Request) (Answer, *pipeline.Failure) 
 	case c.room <- struct{}{}:
 		defer func() { <-c.room }()
 	case <-ctx.Done():
-		return Answer{}, c.unavailable("busy", ctx.Err())
+		f := c.unavailable("busy", ctx.Err())
+		f.Unasked = true
+		return Answer{}, f
 	}
 	probe, after, ok := c.circuit.enter(c.clock())
 	if !ok {
 		f := c.unavailable("circuit", nil)
-		f.RetryAfter = max(1, after.Milliseconds())
+		f.RetryAfter, f.Unasked = max(1, after.Milliseconds()), true
 		return Answer{}, f
 	}
 	said := unknown

@@ -26,7 +26,9 @@ type exchange struct {
 func (x *exchange) judge(err error) *pipeline.Failure {
 	switch {
 	case x.status == 0 && !x.sent:
-		return x.c.unavailable(notSent(x.timeout), err)
+		f := x.c.unavailable(notSent(x.timeout), err)
+		f.Unasked = true
+		return f
 	case x.status == 0 || x.status == http.StatusRequestTimeout || x.status >= 500:
 		return x.trouble(err)
 	case x.status == http.StatusTooManyRequests, x.status == http.StatusTooEarly:

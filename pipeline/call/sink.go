@@ -9,32 +9,15 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-// The headers by which a message for a Sink says what to call. They are made by the route stage, which has the record's fields,
-// and are never sent.
-const (
-	HeaderURL = "reprieve-call-url"
-	HeaderKey = "reprieve-call-key" // the idempotency key of this record
-)
-
-// Effect is one destination that is called rather than written to.
-type Effect struct {
-	Client      Doer
-	Method      string // "" is POST
-	Repeatable  bool   // idempotent: true, with a key
-	KeyHeader   string // "" is Idempotency-Key
-	ContentType string // "" is application/octet-stream
-}
-
 // SinkOptions are the settings of a Sink.
 type SinkOptions struct {
 	Effects     map[string]Effect // by the topic of the messages
-	Stage       string            // that failures name
-	Lanes       int               // calls at once, and at most one for each key (64)
-	MaxInFlight int               // messages taken and not answered (4,096)
+	MaxInFlight int               // messages taken and not answered, of all effects (4,096)
+	Depth       int               // messages that wait in one lane before it is full (256)
 }
 
-// Sink makes an HTTP call of each message: keys in lanes, so that calls of one key are made one after the other, in the order of
-// sending, while others go on. A message without a key is in no order. It implements pipeline.Sink.
+// Sink makes an HTTP call of each message. Each effect has its own lanes: calls of one key are made one after the other, in the
+// order of sending, while others go on. A message without a key is in no order. It implements pipeline.Sink.
 //
 // What is not answered when ctx ends is told as it stands: not sent, or ambiguous.
 type Sink struct {
@@ -45,9 +28,14 @@ type Sink struct {
 
 	mu     sync.Mutex
 	wg     sync.WaitGroup
-	lanes  []lane
+	lanes  map[string]*lanes // by effect
 	flying int
-	next   int // lane of the next message without a key
+}
+
+// lanes are those of one effect.
+type lanes struct {
+	list []lane
+	next int // lane of the next message without a key
 }
 
 // lane is a queue that a goroutine works off while there is something in it.
@@ -70,14 +58,22 @@ type left struct {
 
 // NewSink makes a sink. It starts nothing; calls end with ctx.
 func NewSink(ctx context.Context, o SinkOptions) *Sink {
-	if o.Lanes <= 0 {
-		o.Lanes = 64
-	}
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 4096
 	}
-	return &Sink{ctx: ctx, o: o, seed: maphash.MakeSeed(), lanes: make([]lane, o.Lanes),
+	if o.Depth <= 0 {
+		o.Depth = 256
+	}
+	s := &Sink{ctx: ctx, o: o, seed: maphash.MakeSeed(), lanes: map[string]*lanes{"": {list: make([]lane, 1)}}, // "": what no effect is for
 		done: make(chan *pipeline.Sending, o.MaxInFlight+1)} // one for each message in flight: lanes never wait for their owner
+	for name, e := range o.Effects {
+		n := e.Lanes
+		if n <= 0 {
+			n = 64
+		}
+		s.lanes[name] = &lanes{list: make([]lane, n)}
+	}
+	return s
 }
 
 // Done returns each Sending once all its messages are answered.
@@ -86,13 +82,18 @@ func (s *Sink) Done() <-chan *pipeline.Sending { return s.done }
 // Probe is nil: what is called cannot be asked without an effect.
 func (s *Sink) Probe(context.Context, string) error { return nil }
 
-// Send takes all messages of x or none. Codes: ERR_SINK_FULL.
+// Send takes all messages of x or none: none while a lane that it needs is full. Codes: ERR_SINK_FULL.
 func (s *Sink) Send(x *pipeline.Sending) error {
 	n := len(x.Msgs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.flying > 0 && s.flying+max(n, 1) > s.o.MaxInFlight {
 		return pipeline.ErrFull
+	}
+	for i := range x.Msgs {
+		if m := &x.Msgs[i]; m.Key != nil && len(s.lane(m).queue) >= s.o.Depth {
+			return pipeline.ErrFull
+		}
 	}
 	s.flying += max(n, 1)
 	l := &left{n: n}
@@ -101,13 +102,7 @@ func (s *Sink) Send(x *pipeline.Sending) error {
 		return nil
 	}
 	for i := range x.Msgs {
-		at := s.next
-		if key := x.Msgs[i].Key; key != nil {
-			at = int(maphash.Bytes(s.seed, key) % uint64(len(s.lanes)))
-		} else {
-			s.next = (s.next + 1) % len(s.lanes)
-		}
-		ln := &s.lanes[at]
+		ln := s.lane(&x.Msgs[i])
 		ln.queue = append(ln.queue, job{x, i, l})
 		if !ln.working {
 			ln.working = true
@@ -115,6 +110,19 @@ func (s *Sink) Send(x *pipeline.Sending) error {
 		}
 	}
 	return nil
+}
+
+// lane is where a message waits: one without a key goes round. The lock is held.
+func (s *Sink) lane(m *pipeline.Message) *lane {
+	ls := s.lanes[m.Topic]
+	if ls == nil {
+		ls = s.lanes[""]
+	}
+	if m.Key != nil {
+		return &ls.list[maphash.Bytes(s.seed, m.Key)%uint64(len(ls.list))]
+	}
+	ls.next = (ls.next + 1) % len(ls.list)
+	return &ls.list[ls.next]
 }
 
 // finish hands x back. The lock is held; done has room for all that may be in flight. A sending larger than MaxInFlight is only
@@ -140,7 +148,7 @@ func (s *Sink) work(ln *lane) {
 		f := s.call(&j.s.Msgs[j.msg])
 		s.mu.Lock()
 		if f != nil {
-			f.Stage, f.Index = s.o.Stage, j.s.Msgs[j.msg].From
+			f.Index = j.s.Msgs[j.msg].From
 			j.left.bad = append(j.left.bad, pipeline.Bad{Msg: j.msg, Failure: *f})
 		}
 		if j.left.n--; j.left.n == 0 {
@@ -151,47 +159,17 @@ func (s *Sink) work(ln *lane) {
 }
 
 func (s *Sink) call(m *pipeline.Message) *pipeline.Failure {
-	unfit := func(what string) *pipeline.Failure {
-		return &pipeline.Failure{Code: pipeline.CodeHTTPRequest, Params: []pipeline.Param{pipeline.Str("target", m.Topic), pipeline.Str("what", what)}}
-	}
 	e, ok := s.o.Effects[m.Topic]
 	if !ok {
-		return unfit("no such effect")
+		return e.unfit(m, "no such effect")
 	}
-	r := Request{Method: e.Method, Body: m.Value, Repeatable: e.Repeatable, Effect: true}
-	if r.Method == "" {
-		r.Method = "POST"
+	r, f := e.Request(m)
+	if f == nil {
+		_, f = e.Client.Do(s.ctx, r)
 	}
-	content := e.ContentType
-	if content == "" {
-		content = "application/octet-stream"
+	if f != nil {
+		f.Stage = e.Stage
 	}
-	r.Headers = append(r.Headers, pipeline.Header{Name: "Content-Type", Value: []byte(content)})
-	keyed := false
-	for _, h := range m.Headers {
-		switch h.Name {
-		case HeaderURL:
-			r.URL = string(h.Value)
-		case HeaderKey:
-			name := e.KeyHeader
-			if name == "" {
-				name = "Idempotency-Key"
-			}
-			keyed = len(h.Value) > 0
-			r.Headers = append(r.Headers, pipeline.Header{Name: name, Value: h.Value})
-		case "traceparent", "tracestate":
-			if CheckHeader(h.Name, string(h.Value)) == "" { // a record's own: not a reason to fail
-				r.Headers = append(r.Headers, h)
-			}
-		}
-	}
-	switch {
-	case r.URL == "":
-		return unfit("url")
-	case e.Repeatable && !keyed: // INV-CALL-AMBIGUOUS: without a key nothing makes it repeatable
-		return unfit("idempotency key")
-	}
-	_, f := e.Client.Do(s.ctx, r)
 	return f
 }
 
@@ -206,6 +184,6 @@ func (s *Sink) Close(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return pipeline.Errorf(pipeline.CodeDrainTimeout, s.o.Stage, "calls did not end: %w", ctx.Err())
+		return pipeline.Errorf(pipeline.CodeDrainTimeout, "effects", "calls did not end: %w", ctx.Err())
 	}
 }

@@ -90,6 +90,9 @@ func ParseTemplate(text string) (*Template, error) {
 	case strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' || r == '"' || r == '<' || r == '>' }) >= 0:
 		return bad("a character must be escaped", "write it as %XX")
 	}
+	if name := credential(text); name != "" {
+		return bad("the query parameter "+name+" is a credential: URLs end up in logs", "send it as a header")
+	}
 	t.origin = u.Scheme + "://" + u.Host
 	t.path = strings.Index(text, "://") + 3
 	t.path += len(u.Host)
@@ -97,6 +100,22 @@ func ParseTemplate(text string) (*Template, error) {
 		return bad("the path has a '.' or '..' segment", "write the path that is meant")
 	}
 	return t, nil
+}
+
+// credentials are names of query parameters that carry secrets, without '_' and '-'.
+var credentials = []string{"token", "accesstoken", "apikey", "apitoken", "secret", "clientsecret", "password", "passwd", "pwd", "sig", "signature", "authorization"}
+
+// credential is the name of a query parameter of a URL that has a secret written out; a placeholder is a field of the record.
+func credential(text string) string {
+	_, query, _ := strings.Cut(text, "?")
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		plain := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+		if value != "" && !strings.Contains(value, "{") && slices.Contains(credentials, plain) {
+			return name
+		}
+	}
+	return ""
 }
 
 // authorityEnds tells whether host and port are complete in the beginning of a URL.

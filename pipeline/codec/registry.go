@@ -254,6 +254,7 @@ func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 // again is a failure that was kept: how long to wait still is the only difference.
 func again(f *pipeline.Failure, left time.Duration) *pipeline.Failure {
 	g := *f
+	g.Unasked = true
 	if g.Code == pipeline.CodeRegistryUnavailable {
 		g.RetryAfter = left.Milliseconds() + 1
 	}

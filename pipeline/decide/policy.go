@@ -120,7 +120,7 @@ func (p *Policy) Decide(f pipeline.Facts) pipeline.Decision {
 	}
 	action = lower(action, rungAction(f.Rung))
 	if action == pipeline.ActRetry {
-		if p.outage && f.Unhealthy && f.Rung == 0 {
+		if p.outage && f.Unhealthy && f.Rung <= 1 {
 			action = pipeline.ActPause // a retry would only use up an attempt
 		} else {
 			action = p.retry(f, plan, &d)

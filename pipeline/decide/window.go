@@ -56,6 +56,16 @@ func (w *Window) find(off int64) int {
 	return lo
 }
 
+// Whole tells whether n records from first to last are one received run, of which nothing is settled.
+func (w *Window) Whole(first, last int64, n int) bool {
+	i := w.find(first)
+	if i < 0 {
+		return false
+	}
+	u := &w.units[i]
+	return u.first == first && u.last == last && u.total == n && u.left == n
+}
+
 // SettleRun settles a whole run by its first offset.
 func (w *Window) SettleRun(first int64) {
 	i := w.find(first)

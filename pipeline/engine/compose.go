@@ -20,21 +20,29 @@ type work struct {
 	hdrs      []pipeline.Header      // backing of header lists
 	effects   pipeline.Sending       // what is delivered and retried
 	letters   pipeline.Sending
-	open      int    // sendings not complete
-	tx        uint32 // the transaction that it is sent in; 0 is none
-	told      bool   // the effects are acknowledged; what is sent now are outcomes of redriven records
-	stall     *pipeline.Failure
+	calls     pipeline.Sending  // what is delivered by a call
+	open      int               // sendings not complete
+	tx        uint32            // the transaction that it is sent in; 0 is none
+	told      bool              // the effects are acknowledged; what is sent now are outcomes of redriven records
+	stall     *pipeline.Failure // why the first record of held may neither go on nor leave
+	held      []heldRecord      // records that may not: they stay unsettled and go through the stages again later
+	tries     []uint8           // of a batch of records that were held: how often each was really tried
 }
 
 func (w *work) reset(b *pipeline.Batch, p *part) {
 	w.batch, w.part, w.single, w.extra = b, p, b.Lane == pipeline.Retry, false
 	w.decisions, w.what = w.decisions[:0], w.what[:0]
 	clear(w.hdrs)
-	w.hdrs, w.open, w.stall, w.told, w.tx = w.hdrs[:0], 0, nil, false, 0
-	for _, s := range [...]*pipeline.Sending{&w.effects, &w.letters} {
+	w.hdrs, w.open, w.stall, w.told, w.tx, w.held = w.hdrs[:0], 0, nil, false, 0, w.held[:0]
+	for _, s := range w.sendings() {
 		clear(s.Msgs)
 		s.Msgs, s.Bad, s.Batch, s.Owner = s.Msgs[:0], s.Bad[:0], b, w
 	}
+}
+
+// sendings are what a batch sends at once, a group for each sink.
+func (w *work) sendings() [3]*pipeline.Sending {
+	return [...]*pipeline.Sending{&w.effects, &w.letters, &w.calls}
 }
 
 // decide makes the decision of each failed record and composes all messages. It is pure but for the clock value.
@@ -49,16 +57,8 @@ func (c *core) decide(w *work, now time.Time) {
 		}
 		d := b.Policy.Decide(c.facts(b, f, rung, now))
 		w.decisions = append(w.decisions, d)
-		if d.Action == pipeline.ActPause && w.stall == nil {
-			w.stall = f
-			if d.Code == pipeline.CodePolicyRule && f.Code != d.Code { // a rule about failures could not be evaluated
-				w.stall = &pipeline.Failure{Index: f.Index, Stage: f.Stage, Code: d.Code, Params: []pipeline.Param{pipeline.Str("rule", d.Rule)}}
-			}
-		}
 	}
-	if w.stall == nil {
-		c.compose(w, now)
-	}
+	c.compose(w, now)
 }
 
 // facts is what the policy may know of a failed record.
@@ -82,7 +82,7 @@ func (c *core) facts(b *pipeline.Batch, f *pipeline.Failure, rung uint8, now tim
 		facts.Schema = v.Schema().String()
 	}
 	facts.Tenant = c.identity(b, i).Tenant
-	facts.Unhealthy = facts.Class == pipeline.Transient && c.o.Unhealthy != nil && c.o.Unhealthy(f)
+	facts.Unhealthy = facts.Class == pipeline.Transient && c.o.Unhealthy != nil && !c.atFault(b, f) && c.o.Unhealthy(f)
 	return facts
 }
 
@@ -99,16 +99,24 @@ func (c *core) compose(w *work, now time.Time) {
 		switch b.Mark(i) {
 		case pipeline.MarkLive:
 			w.what[i] = pipeline.Delivered
-			if b.Outs[i].To.Kind == pipeline.TargetTopic {
+			switch b.Outs[i].To.Kind {
+			case pipeline.TargetTopic:
 				w.effects.Msgs = append(w.effects.Msgs, c.effect(w, i))
+			case pipeline.TargetCall:
+				w.calls.Msgs = append(w.calls.Msgs, callOf(w, i))
 			}
 		case pipeline.MarkFailed:
-			f := &b.Failures()[next]
-			c.failed(w, f, w.decisions[next], now)
+			f, d := &b.Failures()[next], w.decisions[next]
 			next++
-		}
-		if w.stall != nil {
-			return
+			if d.Action == pipeline.ActPause {
+				held := *f
+				if d.Code == pipeline.CodePolicyRule && f.Code != d.Code { // a rule about failures could not be evaluated
+					held = pipeline.Failure{Index: f.Index, Stage: f.Stage, Code: d.Code, Params: []pipeline.Param{pipeline.Str("rule", d.Rule)}}
+				}
+				w.hold(held)
+				break
+			}
+			c.failed(w, f, d, now)
 		}
 	}
 }
@@ -186,7 +194,16 @@ func (w *work) stalls(f *pipeline.Failure, code pipeline.Code, err error) {
 	if c := pipeline.CodeOf(err); c != "" {
 		code = c
 	}
-	w.stall = &pipeline.Failure{Index: f.Index, Stage: f.Stage, Code: code, Cause: err}
+	w.hold(pipeline.Failure{Index: f.Index, Stage: f.Stage, Code: code, Cause: err})
+}
+
+// hold keeps a record back that may neither go on nor leave; the others of its batch do.
+func (w *work) hold(f pipeline.Failure) {
+	w.what[f.Index] = pipeline.Pending
+	w.held = append(w.held, heldRecord{f.Index, !f.Unasked})
+	if w.stall == nil {
+		w.stall = &f
+	}
 }
 
 // identity is who the record is: what was signed at its first failure, else what can be read now.

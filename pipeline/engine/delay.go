@@ -27,7 +27,7 @@ func (e *Engine) hold(w *work) {
 func (e *Engine) releaseDue(now time.Time) {
 	for _, p := range e.order {
 		due, ok := p.delay.Next()
-		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || len(p.stalled) > 0 || e.tooScattered(p, now) {
+		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || e.tooScattered(p, now) {
 			continue
 		}
 		b := e.o.Pool.Get()
@@ -62,72 +62,9 @@ func (e *Engine) nextDue() (time.Time, bool) {
 		if due, ok := p.delay.Next(); ok && (!found || due < first) {
 			first, found = due, true
 		}
-		if len(p.stalled) > 0 && (!found || p.again.UnixMilli() < first) {
-			first, found = p.again.UnixMilli(), true
+		if due, ok := p.held.Next(); ok && p.trial == nil && (!found || due < first) {
+			first, found = due, true
 		}
 	}
 	return time.UnixMilli(first), found
-}
-
-// stalls keeps a batch of which at least one record may neither go on nor leave: our credentials are refused, a policy rule
-// is broken, or a letter cannot be sanitised. Nothing of it was sent. The partition pauses and the batch is tried again, later
-// and later, until somebody mended the cause.
-func (e *Engine) stalls(w *work) {
-	p := w.part
-	f := w.stall
-	p.stalled = append(p.stalled, w)
-	p.backoff = min(max(2*p.backoff, time.Second), 30*time.Second)
-	p.again = e.o.Clock().Add(p.backoff)
-	e.pause(p, pauseOutage)
-	at := pipeline.Position{TP: p.tp, Offset: w.batch.Recs[f.Index].Offset}
-	e.metrics.stalls.Add(1)
-	if f.Code == pipeline.CodePolicyRule {
-		e.policyAlert(w, ruleOf(f))
-	}
-	e.o.Log.Error("partition paused: a record may neither go on nor leave", "pipeline", e.o.Pipeline, "code", f.Code,
-		"stage", f.Stage, "at", at.String(), "text", pipeline.Lookup(f.Code).Text, "remedy", pipeline.Lookup(f.Code).Remedy,
-		"again_in", p.backoff.String())
-	e.setHealth(false, f.Code, at.String())
-}
-
-// policyAlert says that the policy failed, not a record.
-func (e *Engine) policyAlert(w *work, rule string) {
-	e.metrics.policy.Add(1)
-	e.o.Log.Error(string(pipeline.CodePolicyFailed), "pipeline", e.o.Pipeline, "partition", w.part.tp.String(), "rule", rule,
-		"policy", w.batch.Policy.Digest(), "remedy", pipeline.Lookup(pipeline.CodePolicyFailed).Remedy)
-}
-
-// ruleOf is the rule that a failure of the policy names.
-func ruleOf(f *pipeline.Failure) string {
-	for _, p := range f.Params {
-		if p.Name == "rule" {
-			return p.Value()
-		}
-	}
-	return ""
-}
-
-// restart sends stalled batches through the stages again when their time has come, or another policy version is in force.
-func (e *Engine) restart(now time.Time) {
-	for _, p := range e.order {
-		if len(p.stalled) == 0 || p.inLoop > 0 {
-			continue
-		}
-		policy := e.o.Policy(p.tp)
-		if now.Before(p.again) && policy.Digest() == p.stalled[0].batch.Policy.Digest() {
-			continue
-		}
-		again := make([]*pipeline.Batch, 0, len(p.stalled)+len(p.queue))
-		for _, w := range p.stalled {
-			again = append(again, w.batch)
-		}
-		p.stalled = nil
-		p.queue = append(again, p.queue...)
-		for _, b := range p.queue { // none of them is in the stages
-			b.Policy = policy
-		}
-		e.resume(p, pauseOutage)
-		p.feed()
-		e.recovered()
-	}
 }

@@ -83,6 +83,7 @@ type Options struct {
 	Source   pipeline.Source
 	Sink     pipeline.Sink // on the source's cluster: effects, retries, settlements, outcomes
 	Letters  pipeline.Sink // on the dead-letter cluster; the same Sink if it is the same cluster
+	Calls    pipeline.Sink // makes the calls of routes to services; nil: there are none
 	Tx       pipeline.Tx   // exactly_once: the same object as Sink; nil is at_least_once
 	Prober   pipeline.Sink // asks whether the dead-letter path is open; Letters if nil (a transaction cannot probe)
 	Pool     *pipeline.Pool
@@ -123,7 +124,7 @@ type Engine struct {
 	order   []*part // stable order for fair release of due records
 	results chan result
 	epoch   uint32
-	working int // batches in work: in a loop, being sent, or stalled
+	working int // batches in work: in a loop, being sent, or waiting for the dead-letter path
 
 	full     []*pipeline.Sending // what a full sink did not take, in order
 	waiting  []*work             // batches whose letters wait for the dead-letter path

@@ -37,7 +37,8 @@ type bench struct {
 // wordStage does what the text of a record says.
 type wordStage struct {
 	calls  atomic.Int64
-	denied atomic.Bool // "denied" stalls while it is set
+	denied atomic.Bool // "denied" is held while it is set
+	outage atomic.Bool // "needs" fails while it is set
 	seen   func(b *pipeline.Batch, i int)
 }
 
@@ -64,10 +65,15 @@ func (s *wordStage) Process(_ context.Context, b *pipeline.Batch) error {
 			b.Fail(i, pipeline.Failure{Stage: "word", Code: pipeline.CodeRegistryUnavailable})
 		case bytes.HasPrefix(v, []byte("denied")) && s.denied.Load():
 			b.Fail(i, pipeline.Failure{Stage: "word", Code: pipeline.CodeRegistryDenied})
+		case bytes.HasPrefix(v, []byte("needs")) && s.outage.Load():
+			b.Fail(i, pipeline.Failure{Stage: "word", Code: pipeline.CodeRegistryUnavailable, Unasked: true})
 		case bytes.HasPrefix(v, []byte("panic")):
 			panic("a hostile record")
 		case bytes.HasPrefix(v, []byte("lost")):
 			b.Outs[i].To = pipeline.Target{Kind: pipeline.TargetTopic, Topic: "nowhere", Partition: -1}
+		case bytes.HasPrefix(v, []byte("call")):
+			b.Outs[i].Add = append(b.Outs[i].Add, pipeline.Header{Name: "call-url", Value: append([]byte("https://pay/"), v...)})
+			b.Outs[i].To = pipeline.Target{Kind: pipeline.TargetCall, Topic: "pay", Partition: -1}
 		case bytes.HasPrefix(v, []byte("nothing")):
 		default:
 			b.Outs[i].To = pipeline.Target{Kind: pipeline.TargetTopic, Topic: "out", Partition: -1}

@@ -124,7 +124,7 @@ func (e *Engine) recovered() {
 		return
 	}
 	for _, p := range e.order {
-		if len(p.stalled) > 0 || p.late {
+		if p.outage() || p.late {
 			return
 		}
 	}

@@ -34,7 +34,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		e.handFull()
 		now := e.o.Clock()
 		e.releaseDue(now)
-		e.restart(now)
+		e.releaseHeld(now)
 		e.tickControl(now)
 		e.tickIngress(ctx, now)
 		if err := e.tickCommit(now); err != nil {
@@ -105,6 +105,10 @@ func (e *Engine) arrived(b *pipeline.Batch) {
 	p.window.Open(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset, b.Len())
 	e.metrics.received.Add(float64(b.Len()))
 	e.start(p, b)
+	if p.outage() {
+		p.readOn = false
+		e.pause(p, pauseOutage)
+	}
 }
 
 func (e *Engine) stale(b *pipeline.Batch) {
@@ -127,6 +131,9 @@ func (e *Engine) start(p *part, b *pipeline.Batch) {
 
 // finished is called once for each batch that leaves work, whatever became of it.
 func (e *Engine) finished(p *part, b *pipeline.Batch) {
+	if p.trial == b {
+		e.tried(p)
+	}
 	b.Release()
 	e.working--
 	p.working--
@@ -144,6 +151,8 @@ func (e *Engine) collect() {
 		case s := <-e.o.Sink.Done():
 			e.completed(s)
 		case s := <-e.letterDone():
+			e.completed(s)
+		case s := <-e.callDone():
 			e.completed(s)
 		case err := <-e.probes:
 			e.probed(err)
@@ -176,6 +185,8 @@ func (e *Engine) answer(done <-chan struct{}, over <-chan time.Time) bool {
 	case s := <-e.o.Sink.Done():
 		e.completed(s)
 	case s := <-e.letterDone():
+		e.completed(s)
+	case s := <-e.callDone():
 		e.completed(s)
 	case err := <-e.probes:
 		e.probed(err)
@@ -304,10 +315,6 @@ func (e *Engine) drop(tps []pipeline.TP) {
 			e.finished(p, b)
 		}
 		p.queue = nil
-		for _, w := range p.stalled {
-			e.finished(p, w.batch)
-		}
-		p.stalled = nil
 	}
 	e.health.Assigned = len(e.parts)
 	if e.observe(); !e.health.Ready {
@@ -326,7 +333,7 @@ func (e *Engine) drain(parts []*part) error {
 	}
 	busy := func() bool {
 		for _, p := range parts {
-			if p.working > len(p.stalled)+p.waiting {
+			if p.working > p.waiting {
 				return true
 			}
 		}

@@ -29,10 +29,14 @@ type part struct {
 	skip    pipeline.Offsets // settled by an earlier life; read by the loop, never changed
 	delay   decide.Delay
 	paused  pauseBit
-	since   time.Time // when it became ours
-	late    bool      // it was told that it waits for the control topic
-	stalled []*work   // batches that must not go on yet: processed again later, in order
-	again   time.Time
+	since   time.Time       // when it became ours
+	late    bool            // it was told that it waits for the control topic
+	held    decide.Delay    // records that may neither go on nor leave yet
+	tries   map[int64]uint8 // of held records, by offset: how often each was really tried
+	trial   *pipeline.Batch // of records that were held, in work again
+	heldBy  pipeline.Digest // policy version that held the last ones
+	readOn  bool            // one more batch is read although records are held
+	again   time.Time       // when held ones are tried again
 	backoff time.Duration
 
 	committed  int64                  // what the broker has; -1 is nothing
@@ -50,9 +54,9 @@ func newPart(tp pipeline.TP, lane pipeline.Lane, epoch uint32) *part {
 	return &part{tp: tp, lane: lane, epoch: epoch, in: make(chan *pipeline.Batch, loopDepth), committed: -1}
 }
 
-// feed moves queued batches to the loop. A stalled batch holds back the ones behind it.
+// feed moves queued batches to the loop.
 func (p *part) feed() {
-	for len(p.queue) > 0 && p.inLoop < loopDepth && len(p.stalled) == 0 && !p.closed {
+	for len(p.queue) > 0 && p.inLoop < loopDepth && !p.closed {
 		p.in <- p.queue[0]
 		p.inLoop++
 		n := copy(p.queue, p.queue[1:])
@@ -81,11 +85,12 @@ func (p *part) close() {
 	}
 }
 
-// result is one batch that went through the stages. last tells that it is the whole answer to what the loop was given.
+// result is one batch that went through the stages. last tells that it is the whole answer to what the loop was given, of.
 type result struct {
 	part *part
 	work *work
 	last bool
+	of   *pipeline.Batch
 }
 
 // core is what partition loops and Try share: stages, decisions, composing. It has no effects and is safe for concurrent use
@@ -121,7 +126,7 @@ func (c *core) loop(ctx context.Context, p *part, out chan<- result) {
 		w := c.slot.Of(b)
 		w.reset(b, p)
 		if err := c.process(ctx, w); err == nil {
-			if !send(result{p, w, true}) {
+			if !send(result{p, w, true, b}) {
 				return
 			}
 			continue
@@ -142,7 +147,7 @@ func (c *core) loop(ctx context.Context, p *part, out chan<- result) {
 			if err := c.process(ctx, ow); err != nil {
 				c.isolate(ow, err)
 			}
-			if !send(result{p, ow, i == len(ones)-1}) {
+			if !send(result{p, ow, i == len(ones)-1, b}) {
 				return
 			}
 		}

@@ -2,15 +2,16 @@ package engine
 
 // pauseBit is one reason why a partition is not read. It is read only while no bit is set. Bits belong to an assignment: they
 // are set anew at the next one.
-type pauseBit uint8
+type pauseBit uint16
 
 const (
 	pauseBackpressure pauseBit = 1 << iota // too many of its batches are in work
 	pauseFull                              // too many batches of all partitions are in work
 	pauseDelay                             // too many bytes wait to be due
-	pauseOutage                            // a stalled batch
+	pauseOutage                            // records are held back
 	pauseIngress                           // the dead-letter path is down
 	pauseControl                           // new, and the control topic is not read to its end
+	pauseLane                              // a sink is full for what it sends
 )
 
 func (e *Engine) pause(p *part, bit pauseBit) {

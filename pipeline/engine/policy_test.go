@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,7 @@ func TestEachSettlementAndLetterNamesTheVersionThatDecided(t *testing.T) {
 	})
 }
 
-// A rule about failures that cannot be evaluated pauses the partition, blames no record, alarms with the rule's name, and is
+// A rule about failures that cannot be evaluated holds the records that it is about, blames none of them, alarms with the rule's name, and is
 // over as soon as another version is in force: nobody waits for the next try, nothing is lost and nothing is done twice.
 func TestAFailedRulePausesUntilAnotherVersionIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,8 +134,8 @@ func TestAFailedRulePausesUntilAnotherVersionIsInForce(t *testing.T) {
 		b.after(time.Second)
 		b.in(0, "d", "poison 2", "e")
 		b.after(20 * time.Second) // the next try would be up to 16 s away
-		if out := join(b.values("out")); out != "c" || len(b.letters()) != 0 || b.committed("in", 0) > 0 {
-			t.Fatalf("out %q, %d letters, committed %d", out, len(b.letters()), b.committed("in", 0))
+		if out := b.values("out"); slices.Contains(out, "poison 1") || len(b.letters()) != 0 || b.committed("in", 0) > 0 {
+			t.Fatalf("out %v, %d letters, committed %d", out, len(b.letters()), b.committed("in", 0))
 		}
 		if h := b.health.Load(); h.Ready || h.Code != pipeline.CodePolicyRule {
 			t.Errorf("health %+v", h)
@@ -146,8 +147,8 @@ func TestAFailedRulePausesUntilAnotherVersionIsInForce(t *testing.T) {
 		}
 		now.Store(good)
 		b.after(time.Second)
-		if out := join(b.values("out")); out != "c a b d e" {
-			t.Errorf("a second after the rollback: out %q", out)
+		if out := b.values("out"); len(out) != 5 || len(b.letters()) == 0 {
+			t.Errorf("a second after the rollback: out %v, %d letters", out, len(b.letters()))
 		}
 		b.after(5 * time.Second)
 		if err := b.stop(); err != nil {

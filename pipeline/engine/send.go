@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -18,6 +19,9 @@ func (e *Engine) result(r result) {
 	}
 	if r.last {
 		p.inLoop--
+		if r.of == p.trial {
+			p.trial = w.batch // of a batch that was split, the last record stands for it
+		}
 	}
 	switch {
 	case p.gone:
@@ -25,11 +29,9 @@ func (e *Engine) result(r result) {
 		e.finished(p, w.batch)
 	case e.fatal() != nil: // a stage cannot go on: the batch is not decided, and nothing of it is settled
 		e.finished(p, w.batch)
-	case w.stall != nil:
-		e.stalls(w)
 	default:
-		p.backoff = 0
 		e.hold(w)
+		e.holdBack(w)
 		e.send(w)
 	}
 	p.feed()
@@ -45,7 +47,7 @@ func (e *Engine) send(w *work) {
 		w.effects.Msgs = append(w.effects.Msgs, w.letters.Msgs...) // one cluster: one group
 		w.letters.Msgs = w.letters.Msgs[:0]
 	}
-	groups := [2]*pipeline.Sending{&w.effects, &w.letters}
+	groups := w.sendings()
 	w.open = 0
 	for _, s := range groups {
 		if len(s.Msgs) > 0 {
@@ -63,27 +65,54 @@ func (e *Engine) send(w *work) {
 	}
 }
 
-// hand gives one Sending to its sink. A full sink is back-pressure: it is tried again after the next completion.
+// hand gives one Sending to its sink. A full sink is back-pressure: its partition pauses, and what it sends waits, in order, for
+// a completion.
 func (e *Engine) hand(w *work, s *pipeline.Sending) {
-	sink := e.o.Sink
-	if s == &w.letters {
-		sink = e.o.Letters
+	sink := e.sinkOf(w, s)
+	for _, f := range e.full { // what was refused first goes first: keys keep their order
+		if o := f.Owner.(*work); o.part == w.part && e.sinkOf(o, f) == sink {
+			e.full = append(e.full, s)
+			return
+		}
 	}
 	switch err := sink.Send(s); {
 	case err == nil:
 	case errors.Is(err, pipeline.ErrFull):
 		e.full = append(e.full, s)
+		e.pause(w.part, pauseLane)
 	default:
 		e.stop(err)
 	}
 }
 
-// handFull tries again, in order, what full sinks did not take.
+func (e *Engine) sinkOf(w *work, s *pipeline.Sending) pipeline.Sink {
+	switch s {
+	case &w.letters:
+		return e.o.Letters
+	case &w.calls:
+		return e.o.Calls
+	}
+	return e.o.Sink
+}
+
+// handFull tries again, in order, what full sinks did not take. What belongs to a partition that is gone is not sent any more.
 func (e *Engine) handFull() {
 	full := e.full
+	if len(full) == 0 {
+		return
+	}
 	e.full = nil
 	for _, s := range full {
-		e.hand(s.Owner.(*work), s)
+		if w := s.Owner.(*work); !w.part.gone {
+			e.hand(w, s)
+		} else if w.open--; w.open == 0 {
+			e.sent(w)
+		}
+	}
+	for _, p := range e.order {
+		if p.paused&pauseLane != 0 && !slices.ContainsFunc(e.full, func(s *pipeline.Sending) bool { return s.Owner.(*work).part == p }) {
+			e.resume(p, pauseLane)
+		}
 	}
 }
 
@@ -109,7 +138,7 @@ func (e *Engine) sent(w *work) {
 	switch {
 	case w.part.gone:
 		e.settle(w)
-	case len(w.effects.Bad)+len(w.letters.Bad) > 0:
+	case len(w.effects.Bad)+len(w.letters.Bad)+len(w.calls.Bad) > 0:
 		e.refused(w)
 	case w.batch.Lane == pipeline.Retry && !w.told && e.composeOutcomes(w):
 		w.told = true
@@ -121,17 +150,23 @@ func (e *Engine) sent(w *work) {
 
 // refused decides again, a rung lower, about each record whose message was refused: effect, retry, quarantine. A refused
 // letter is the end of the ladder: it waits until the dead-letter path is back, and nothing new is read meanwhile.
+//
+// A call is no part of a transaction: what follows from a refused one goes into the transaction that is open.
 func (e *Engine) refused(w *work) {
 	now := e.o.Clock()
+	doomed := e.tx != nil && len(w.effects.Bad)+len(w.letters.Bad) > 0
 	var bad []pipeline.Message
 	var why []pipeline.Failure
-	for _, s := range []*pipeline.Sending{&w.effects, &w.letters} {
+	calls := 0 // the last ones
+	mayWait := e.tx == nil || !e.scatters(w)
+	for _, s := range w.sendings() {
 		for _, b := range s.Bad {
 			bad, why = append(bad, s.Msgs[b.Msg]), append(why, b.Failure)
 		}
+		calls = len(s.Bad)
 		s.Msgs, s.Bad = s.Msgs[:0], s.Bad[:0]
 	}
-	if e.tx != nil {
+	if doomed {
 		e.refusedTx(bad, why, w)
 		return
 	}
@@ -154,15 +189,10 @@ func (e *Engine) refused(w *work) {
 			w.letters.Msgs = append(w.letters.Msgs, m)
 			continue
 		}
-		f.Index, f.Stage = m.From, "send"
-		d := e.decideAgain(w, &f, rungOf(w.what[m.From]), now)
-		e.failed(w, &f, d, now)
-		if w.stall != nil {
-			at := pipeline.Position{TP: w.batch.TP, Offset: w.batch.Recs[m.From].Offset}
-			e.stop(pipeline.Errorf(w.stall.Code, at.String(), "the letter of a refused record could not be made: %w", w.stall.Cause))
-			return
-		}
+		f.Index = m.From
+		e.lower(w, &f, e.decideAgain(w, &f, rungOf(w.what[m.From]), now, mayWait && k >= len(bad)-calls), now)
 	}
+	e.holdBack(w)
 	if down {
 		e.waiting = append(e.waiting, w)
 		w.part.waiting++
@@ -181,19 +211,14 @@ func (e *Engine) bare(w *work, i int32) {
 	if first := w.batch.Failure(int(i)); first != nil {
 		f = *first
 	}
-	e.quarantine(w, &f, e.decideAgain(w, &f, rungOf(pipeline.DeadLettered), now), now, true)
+	e.quarantine(w, &f, e.decideAgain(w, &f, rungOf(pipeline.DeadLettered), now, false), now, true)
 }
 
-// decideAgain decides about a record one of whose messages was refused: retry or quarantine. There is no way up, and others of
-// its batch are sent already, so it cannot wait: where a rule cannot be evaluated the failure's own code decides.
-func (e *Engine) decideAgain(w *work, f *pipeline.Failure, rung uint8, now time.Time) pipeline.Decision {
-	d := w.batch.Policy.Decide(e.facts(w.batch, f, rung, now))
-	if d.Code == pipeline.CodePolicyRule {
-		e.policyAlert(w, d.Rule)
-		d.Code = f.Code
-	}
-	if d.Action != pipeline.ActRetry {
-		d.Action, d.Topic = pipeline.ActQuarantine, e.o.Route.QuarantineTopic
+// decideAgain is again, and says so when the policy failed.
+func (e *Engine) decideAgain(w *work, f *pipeline.Failure, rung uint8, now time.Time, mayWait bool) pipeline.Decision {
+	d, rule := e.again(w, f, rung, now, mayWait)
+	if rule != "" {
+		e.policyAlert(w, rule)
 	}
 	return d
 }
@@ -201,7 +226,9 @@ func (e *Engine) decideAgain(w *work, f *pipeline.Failure, rung uint8, now time.
 // composeOutcomes makes a forwarded outcome for each redriven record of the batch that was delivered. It reuses the effects
 // Sending, whose messages are acknowledged. False: there is none.
 func (e *Engine) composeOutcomes(w *work) bool {
-	w.effects.Msgs, w.letters.Msgs = w.effects.Msgs[:0], w.letters.Msgs[:0]
+	for _, s := range w.sendings() {
+		s.Msgs = s.Msgs[:0]
+	}
 	b := w.batch
 	for i := range b.Recs {
 		t := b.Recs[i].Trail
@@ -259,7 +286,7 @@ func (e *Engine) settle(w *work) {
 			e.metrics.disposed[what].Add(float64(n))
 		}
 	}
-	if w.single || b.Lane == pipeline.Retry {
+	if w.single || !p.window.Whole(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset, b.Len()) {
 		for i := range b.Recs {
 			if w.what[i] != pipeline.Pending {
 				p.window.Settle(b.Recs[i].Offset)

@@ -126,9 +126,9 @@ func (e *Engine) abortTx(why error) error {
 	if err := t.tx.Abort(ctx); err != nil {
 		return err
 	}
+	later := t.later
 	t.open, t.closing, t.later = false, false, nil
 	e.commit.busy = false
-	e.full = nil
 	old := append([]*part(nil), e.order...)
 	again := pipeline.Assigned{Epoch: e.epoch + 1, Checkpoints: map[pipeline.TP]pipeline.Checkpoint{}}
 	for _, p := range old {
@@ -144,6 +144,9 @@ func (e *Engine) abortTx(why error) error {
 		p.paused = 0
 	}
 	e.drop(again.TPs)
+	for _, w := range later { // never sent
+		e.finished(w.part, w.batch)
+	}
 	e.assigned(e.loops, again)
 	for _, was := range old {
 		p := e.parts[was.tp]
@@ -186,7 +189,7 @@ func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *wo
 		off := w.batch.Recs[i].Offset
 		switch {
 		case w.what[i] != pipeline.DeadLettered:
-			f.Index, f.Stage, f.Cause = 0, "send", nil
+			f.Index, f.Cause = 0, nil
 			notes[off] = refusal{failure: f, rung: rungOf(w.what[i])}
 		case f.Code == pipeline.CodeTooLarge && bad[k].Value != nil:
 			r := notes[off]

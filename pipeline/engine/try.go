@@ -15,14 +15,19 @@ type Tried struct {
 	Held     bool // not due yet
 	View     pipeline.View
 	Messages []pipeline.Message // Topic, Key, Value, Headers as they would be written; borrowed from the batch
+	Calls    []pipeline.Message // what would be called, as Options.Calls is given it; borrowed from the batch
 	Stalled  *pipeline.Failure  // the partition would pause here, and why
 }
 
 // Trial runs batches through the same stages, decisions and composing as Run, without source, sinks and offsets.
-type Trial struct{ core }
+type Trial struct {
+	core
+	// Answer stands for the services of routes: what a call is refused with, or nil. Without it calls are not made.
+	Answer func(*pipeline.Message) *pipeline.Failure
+}
 
-// NewTrial builds a trial. Source, Sink and Letters of o are not used.
-func NewTrial(o Options) *Trial { return &Trial{newCore(o)} }
+// NewTrial builds a trial. Source and sinks of o are not used.
+func NewTrial(o Options) *Trial { return &Trial{core: newCore(o)} }
 
 // Try processes b and calls each for its records in order. It releases the batch. The error is a stage that cannot go on.
 func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) error) error {
@@ -40,6 +45,7 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 	if err := t.fatal(); err != nil {
 		return err
 	}
+	refused := t.answers(w)
 	next := 0
 	for i := range b.Recs {
 		r := Tried{Record: &b.Recs[i], View: b.Views[i], Held: b.Mark(i) == pipeline.MarkHeld, Stalled: w.stall}
@@ -50,9 +56,16 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 			r.Failure, r.Decision = &b.Failures()[next], w.decisions[next]
 			next++
 		}
-		for _, s := range [...]*pipeline.Sending{&w.effects, &w.letters} {
+		if l, ok := refused[int32(i)]; ok {
+			r.Failure, r.Decision = &l.failure, l.decision
+		}
+		for _, s := range w.sendings() {
 			for k := range s.Msgs {
-				if s.Msgs[k].From == int32(i) {
+				switch {
+				case s.Msgs[k].From != int32(i):
+				case s == &w.calls:
+					r.Calls = append(r.Calls, s.Msgs[k])
+				default:
 					r.Messages = append(r.Messages, s.Msgs[k])
 				}
 			}
@@ -62,4 +75,28 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 		}
 	}
 	return nil
+}
+
+// lowered is a record whose call was refused.
+type lowered struct {
+	failure  pipeline.Failure
+	decision pipeline.Decision
+}
+
+// answers asks what stands for the services, and decides again about records whose call was refused.
+func (t *Trial) answers(w *work) map[int32]lowered {
+	if t.Answer == nil || w.stall != nil {
+		return nil
+	}
+	out := map[int32]lowered{}
+	for k := range w.calls.Msgs {
+		if f := t.Answer(&w.calls.Msgs[k]); f != nil {
+			f.Index = w.calls.Msgs[k].From
+			now := t.o.Clock()
+			d, _ := t.again(w, f, rungOf(w.what[f.Index]), now, true)
+			t.lower(w, f, d, now)
+			out[f.Index] = lowered{*f, d}
+		}
+	}
+	return out
 }

@@ -114,6 +114,9 @@ func (v *Val) Native() bool { return v.native != nil }
 // ReadsView tells whether the expression reads the view: without one (a delete marker) it has nothing to say.
 func (v *Val) ReadsView() bool { return v.view }
 
+// Reads tells whether the expression names a variable: view, headers, key, topic, partition, offset, timestamp.
+func (v *Val) Reads(name string) bool { return v.prog.reads(name) }
+
 // String is the source.
 func (v *Val) String() string { return v.src }
 

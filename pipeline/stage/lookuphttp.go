@@ -120,24 +120,7 @@ func buildHTTPLookup(h *HTTPLookup, env pipeline.Env) (*httpLookup, pipeline.Clo
 		return nil, nil, err
 	}
 	if do == nil {
-		o := call.Options{Target: env.Name, Origin: t.Origin(), Timeout: h.Timeout.Std(), Concurrency: h.Concurrency, MaxAnswer: int64(h.Limit),
-			Headers: map[string]string{}, Observe: observe(env)}
-		for name, v := range h.Headers {
-			o.Headers[name] = v.Reveal()
-		}
-		for _, f := range []struct {
-			to   *string
-			file string
-		}{{&o.CA, h.TLS.CA}, {&o.Cert, h.TLS.Cert}, {&o.Key, h.TLS.Key}} {
-			if f.file != "" {
-				pem, err := resource[[]byte](env, ResourceFile, f.file)
-				if err != nil {
-					return nil, nil, err
-				}
-				*f.to = string(pem)
-			}
-		}
-		c, err := call.New(o, env.Clock)
+		c, err := newClient(env, call.Options{Target: env.Name, Origin: t.Origin(), Timeout: h.Timeout.Std(), Concurrency: h.Concurrency, MaxAnswer: int64(h.Limit)}, h.Headers, h.TLS)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -146,17 +129,6 @@ func buildHTTPLookup(h *HTTPLookup, env pipeline.Env) (*httpLookup, pipeline.Clo
 	l.ask = call.NewLookup(do, call.LookupOptions[answer]{TTL: h.Cache.TTL.Std(), Negative: min(h.Cache.Negative, h.Cache.TTL).Std(),
 		Entries: h.Cache.Entries, Parse: parse}, env.Clock)
 	return l, shut, nil
-}
-
-// observe counts calls by result and measures them.
-func observe(env pipeline.Env) func(string, time.Duration) {
-	took := env.Meter.Histogram("reprieve_http_call_seconds", "Time of calls to HTTP services.",
-		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "pipeline", env.Pipeline, "target", env.Name)
-	return func(result string, d time.Duration) {
-		env.Meter.Counter("reprieve_http_calls_total", "Calls to HTTP services by result.",
-			"pipeline", env.Pipeline, "target", env.Name, "result", result).Add(1)
-		took.Observe(d.Seconds())
-	}
 }
 
 // parser reads the taken values of a JSON answer. What is not JSON is no answer: a proxy's page.
