@@ -152,8 +152,11 @@ type Editor interface {
 	Edit(rule Rule, leaf Leaf) Edit
 }
 
-// Indifferent is an Editor that says beforehand which leaves of a rule it keeps whatever they are: strings shorter than Least
-// and integers nearer to zero than Least. A codec then need not ask about them. Like Plan it is pure.
+// Indifferent is an Editor that says of most leaves that it keeps them, without looking closely. A codec then need not ask
+// about them. Both methods are pure, like Plan.
 type Indifferent interface {
+	// Least is for a rule: strings and texts of numbers shorter than it, and integers nearer to zero, are kept whatever they are.
 	Least(rule Rule, kind ValueKind) int64
+	// Keeps tells of a string that is not shorter than Least, if that is more than 0, that it is certainly kept. False says nothing.
+	Keeps(rule Rule, text []byte) bool
 }

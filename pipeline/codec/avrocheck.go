@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"math/big"
 
 	"reprieve.dev/pipeline"
@@ -112,17 +113,22 @@ func bigNumber(b []byte) *big.Int {
 // ascii is a quick answer for what most strings are.
 func ascii(b []byte) bool {
 	const high = 0x8080808080808080
-	if len(b) < 8 {
-		var or byte
-		for _, c := range b {
-			or |= c
+	n := len(b)
+	switch {
+	case n >= 16:
+		var or uint64
+		for i := 8; i < n; i += 8 {
+			or |= binary.LittleEndian.Uint64(b[i-8:])
 		}
-		return or < 0x80
+		return (or|binary.LittleEndian.Uint64(b[n-8:]))&high == 0
+	case n >= 8:
+		return (binary.LittleEndian.Uint64(b)|binary.LittleEndian.Uint64(b[n-8:]))&high == 0
+	case n >= 4:
+		return (binary.LittleEndian.Uint32(b)|binary.LittleEndian.Uint32(b[n-4:]))&(high&math.MaxUint32) == 0
 	}
-	for i := 8; i < len(b); i += 8 {
-		if binary.LittleEndian.Uint64(b[i-8:])&high != 0 {
-			return false
-		}
+	var or byte
+	for _, c := range b {
+		or |= c
 	}
-	return binary.LittleEndian.Uint64(b[len(b)-8:])&high == 0
+	return or < 0x80
 }

@@ -21,13 +21,25 @@ type avroEdit struct {
 	last    int // src up to here is in dst
 	changed bool
 	pend    string // last segment of the path, written only when somebody asks
+	sure    bool   // moves says where everything stands now, and all of it is as valid as before
+	moves   []move
+}
+
+// move says that what stood at a place of the source or behind it stands further on now.
+type move struct{ at, by int }
+
+// edited is what the last Edit of a Scratch wrote: a view that is made to read it need not validate it once more.
+type edited struct {
+	view *avroView
+	out  *byte
+	n    int
 }
 
 // Edit appends the record's value bytes (framing included) with the leaves that e replaces, in the writer's types: a text
 // that does not fit becomes 0. Nothing replaced: dst as it was and false.
 func (v *avroView) Edit(dst []byte, e pipeline.Editor) (out []byte, changed bool, err error) {
 	s := v.s
-	w := avroEdit{s: s, r: &s.nav, e: e, plan: s.planFor(v.p, e), src: v.src, offs: v.soff, dst: dst}
+	w := avroEdit{s: s, r: &s.nav, e: e, plan: s.planFor(v.p, e), src: v.src, offs: v.soff, dst: dst, sure: v.p.reader == nil, moves: s.moves[:0]}
 	root := w.plan.root
 	if !root.any {
 		return dst, false, nil
@@ -41,7 +53,32 @@ func (v *avroView) Edit(dst []byte, e pipeline.Editor) (out []byte, changed bool
 	if !w.changed {
 		return dst, false, nil
 	}
-	return append(w.dst, v.src[w.last:]...), true, nil
+	out = append(w.dst, v.src[w.last:]...)
+	s.moves = w.moves
+	if n := len(out) - len(dst); w.sure && n > 0 && n <= len(v.src) {
+		s.edited = edited{v, &out[len(dst)], n}
+	}
+	return out, true, nil
+}
+
+// moved makes the view read what its last Edit wrote, if value is that: everything stands where it stood, or as far behind as
+// was written more before it.
+func (v *avroView) moved(value []byte) bool {
+	last := v.s.edited
+	v.s.edited = edited{}
+	if last.view != v || len(value) != last.n || unsafe.SliceData(value) != last.out {
+		return false
+	}
+	offs := v.s.offs.alloc(len(v.offs))
+	moves, by := v.s.moves, 0
+	for i, off := range v.offs {
+		for len(moves) > 0 && moves[0].at <= int(off) {
+			by, moves = by+moves[0].by, moves[1:]
+		}
+		offs[i] = uint32(int(off) + by)
+	}
+	v.src, v.data, v.offs, v.soff = value, value, offs, offs
+	return true
 }
 
 // fixed visits the fields of the root record, and of records that were taken into it, where the validation noted them.
@@ -159,6 +196,7 @@ func (w *avroEdit) closeBlock(at int, old []byte, size int64, end int) {
 	if now := int64(len(w.dst) - at); now != size {
 		old = binary.AppendVarint(room[:0], now)
 	}
+	w.sure = false
 	body := len(w.dst) - at
 	w.dst = append(w.dst, old...)
 	copy(w.dst[at+len(old):], w.dst[at:at+body])
@@ -175,7 +213,11 @@ func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
 		if end = start + k; int64(k) < n.least {
 			return end
 		}
-		value = pipeline.Value{Kind: pipeline.KindString, Bytes: w.src[start:end:end]}
+		text := w.src[start:end:end]
+		if n.quick && w.plan.quick.Keeps(n.rule, text) {
+			return end
+		}
+		value = pipeline.Value{Kind: pipeline.KindString, Bytes: text}
 	case opInt, opLong:
 		var v int64
 		if v, end = w.r.varint(off); v < n.least && v > -n.least {
@@ -198,8 +240,12 @@ func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
 		return end
 	case pipeline.Replace:
 		w.flush(off)
+		at := len(w.dst)
 		w.dst = appendLeaf(w.dst, n.t, edit.Text)
+		w.moves = append(w.moves, move{end, len(w.dst) - at - (end - off)})
+		w.sure = w.sure && n.t.op == opString
 	default:
+		w.sure = false
 		if union >= 0 && null >= 0 {
 			w.flush(union)
 			w.dst = binary.AppendVarint(w.dst, int64(null))

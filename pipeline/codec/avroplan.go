@@ -12,6 +12,7 @@ import (
 type planEntry struct {
 	p      *program
 	e      pipeline.Editor
+	quick  pipeline.Indifferent // e, if it is one
 	root   *planNode
 	left   int // nodes that may still be learnt
 	learnt int // of those, from records
@@ -19,6 +20,7 @@ type planEntry struct {
 
 func newPlan(p *program, e pipeline.Editor) planEntry {
 	pe := planEntry{p: p, e: e, left: maxPlanNodes}
+	pe.quick, _ = e.(pipeline.Indifferent)
 	pe.root = pe.node(p.root, "", "", "", nil, false, nil)
 	return pe
 }
@@ -39,6 +41,7 @@ type planNode struct {
 	tags   []string
 	rule   pipeline.Rule
 	least  int64 // integers nearer to zero and strings shorter than this are kept without asking
+	quick  bool  // a string of which the editor can tell quickly that it is kept
 	any    bool  // there is a rule here or below, or there may be
 	star   bool  // the path has a place that differs from record to record
 	open   bool  // the kids of the record are not planned yet
@@ -104,8 +107,9 @@ func (pe *planEntry) node(t *typ, path, place, name string, tags []string, star 
 	default:
 		n.rule = pe.ask(n, t.kind())
 		n.any = n.rule != 0
-		if indifferent, ok := pe.e.(pipeline.Indifferent); ok && n.rule != 0 {
-			n.least = indifferent.Least(n.rule, t.kind())
+		if pe.quick != nil && n.rule != 0 {
+			n.least = pe.quick.Least(n.rule, t.kind())
+			n.quick = n.least > 0 && t.op == opString
 		}
 	}
 	return n

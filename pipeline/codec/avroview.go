@@ -113,6 +113,7 @@ type avroView struct {
 
 // bind validates src and makes the view read it.
 func (v *avroView) bind(s *Scratch, p *program, src []byte, head int) *pipeline.Failure {
+	s.edited = edited{}
 	offs, ok := p.check(s, p.root, src, head)
 	if !ok {
 		return p.failure(&s.run)
@@ -132,6 +133,9 @@ func (v *avroView) Schema() pipeline.SchemaRef { return v.p.schema.ref }
 func (v *avroView) Rebind(value []byte) error {
 	if len(value) < v.head || string(value[:v.head]) != string(v.src[:v.head]) {
 		return pipeline.Errorf(pipeline.CodeDecodeFraming, v.p.schema.ref.String(), "the new value is framed differently")
+	}
+	if v.moved(value) {
+		return nil
 	}
 	return asError(v.bind(v.s, v.p, value, v.head))
 }

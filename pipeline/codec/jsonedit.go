@@ -11,10 +11,11 @@ import (
 
 // treeEntry keeps what one editor wants of the documents of one format, learnt from the documents themselves.
 type treeEntry struct {
-	f    *jsonFormat
-	e    pipeline.Editor
-	root *treeNode
-	left int // nodes that may still be learnt
+	f     *jsonFormat
+	e     pipeline.Editor
+	quick pipeline.Indifferent // e, if it is one
+	root  *treeNode
+	left  int // nodes that may still be learnt
 }
 
 // treeNode is a place: a path of member names, with "*" for array items.
@@ -25,6 +26,7 @@ type treeNode struct {
 	tags  []string
 	asked uint16 // kinds that were planned
 	rules [16]pipeline.Rule
+	least [16]int64 // strings and numbers whose text is shorter are kept without asking
 	kids  []*treeNode
 	index map[string]*treeNode // of many kids
 	hint  int                  // the next member is most often the one behind the last
@@ -54,7 +56,9 @@ func (s *Scratch) treeFor(f *jsonFormat, e pipeline.Editor) *treeEntry {
 }
 
 func newTree(f *jsonFormat, e pipeline.Editor) treeEntry {
-	return treeEntry{f: f, e: e, left: maxPlanNodes, root: &treeNode{tags: f.schema.tagsAt("")}}
+	t := treeEntry{f: f, e: e, left: maxPlanNodes, root: &treeNode{tags: f.schema.tagsAt("")}}
+	t.quick, _ = e.(pipeline.Indifferent)
+	return t
 }
 
 // kid returns the node of the member seg; name is the nearest member name.
@@ -104,6 +108,9 @@ func (t *treeEntry) rule(n *treeNode, kind pipeline.ValueKind) pipeline.Rule {
 	if bit := uint16(1) << kind; n.asked&bit == 0 {
 		n.asked |= bit
 		n.rules[kind] = t.e.Plan(n.path, n.name, kind, n.tags)
+		if t.quick != nil && n.rules[kind] != 0 && (kind == pipeline.KindString || kind == pipeline.KindNumber) {
+			n.least[kind] = t.quick.Least(n.rules[kind], kind)
+		}
 	}
 	return n.rules[kind]
 }
@@ -193,6 +200,11 @@ func (w *jsonEdit) leaf(i uint32, t *treeNode) (drop bool) {
 	rule := w.t.rule(t, value.Kind)
 	if rule == 0 {
 		return false
+	}
+	if least := t.least[value.Kind]; least > 0 {
+		if int64(len(value.Bytes)) < least || value.Kind == pipeline.KindString && w.t.quick.Keeps(rule, value.Bytes) {
+			return false
+		}
 	}
 	path := unsafe.String(unsafe.SliceData(v.s.path), len(v.s.path))
 	edit := w.t.e.Edit(rule, pipeline.Leaf{Path: path, Name: t.name, Value: value})

@@ -13,12 +13,14 @@ type Scratch struct {
 	nodes arena[jsonNode]
 	text  arena[byte]
 
-	run   run
-	nav   run
-	scan  jsonScan
-	path  []byte
-	out   []byte // reader bytes in the making
-	stack []int
+	run    run
+	nav    run
+	scan   jsonScan
+	path   []byte
+	out    []byte // reader bytes in the making
+	moves  []move // of the last edit of an Avro view
+	edited edited
+	stack  []int
 
 	last  lastProgram
 	plans []planEntry
@@ -34,6 +36,7 @@ func NewScratch() *Scratch { return &Scratch{} }
 func (s *Scratch) Reset() {
 	s.avro.n, s.json.n, s.raw.n, s.proto.n = 0, 0, 0, 0
 	s.offs.reset()
+	s.edited = edited{}
 	s.nodes.reset()
 	s.text.reset()
 	if cap(s.scan.nodes) > maxRoom {

@@ -120,8 +120,25 @@ func (e *Editor) Least(rule pipeline.Rule, kind pipeline.ValueKind) int64 {
 		return 100_000_000_000 // the first number of minDigits digits
 	case pipeline.KindString:
 		return 3 // look, in Edit
+	case pipeline.KindNumber:
+		return minDigits
 	}
 	return 0
+}
+
+// Keeps is the cheap look at a text of a rule whose Least is more than 0: most texts end here.
+func (e *Editor) Keeps(_ pipeline.Rule, s []byte) bool {
+	if c := s[0]; c <= ' ' || c == '{' || c == '[' || c == '"' || len(s) > window { // it may be a document
+		return false
+	}
+	seen, few, run := e.r.look(s)
+	switch {
+	case run || seen&(isEscape|isAssign|isCapital) != 0:
+		return false
+	case seen&isSpace == 0:
+		return true
+	}
+	return !(few && e.r.cvv) && !(e.r.auth && schemeEnd(s, 4) < len(s))
 }
 
 // secretPath says that a member name on the way holds a card number.

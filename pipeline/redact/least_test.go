@@ -79,6 +79,52 @@ func TestWhatIsNotAskedChangesNothing(t *testing.T) {
 	}
 }
 
+// What Keeps says of a text is what Edit does with it, for every spelling of the corpora and for texts made to lie between.
+func TestAKeptTextIsKept(t *testing.T) {
+	r := mustNew(t, redact.Config{}, redact.Options{})
+	e := r.NewEditor()
+	kept, all := 0, 0
+	check := func(t interface{ Errorf(string, ...any) }, name, text string) {
+		rule := e.Plan("/a/"+name, name, pipeline.KindString, nil)
+		if least := e.Least(rule, pipeline.KindString); least == 0 || int64(len(text)) < least {
+			return
+		}
+		all++
+		if !e.Keeps(rule, []byte(text)) {
+			return
+		}
+		kept++
+		leaf := pipeline.Leaf{Path: "/a/" + name, Name: name, Value: pipeline.Value{Kind: pipeline.KindString, Bytes: []byte(text)}}
+		if got := e.Edit(rule, leaf); got.Kind != pipeline.Keep {
+			t.Errorf("%s: %q is said to be kept and becomes %q", name, text, got.Text)
+		}
+	}
+	names := []string{"note", "card_number", "phone", "order_id", "reference", "issued", "description"}
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		for _, s := range corpus(t, filepath.Base(file)) {
+			for _, name := range names {
+				check(t, name, s.input)
+			}
+		}
+	}
+	pieces := []string{"Bearer ", "basic ", "digest\t", "apikey+", "Negotiate ", "ntlm ", "hawk ", "4111111111111111", "4539 5787 6362 1486", "411111", "cvv 123", "security code is 123",
+		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "dXNlcjpwYXNz", "abcdef0123456789abcdef", " ", "+", "\t", "é", "ü ", "-", ".", "/", "word ", "Straße 17", "a", "\u00a0", "\x00", "0", "12", "345"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := ""
+		for _, p := range rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(t, "pieces") {
+			text += p
+		}
+		check(t, rapid.SampledFrom(names).Draw(t, "name"), text)
+	})
+	if kept == 0 || kept == all {
+		t.Errorf("%d of %d texts kept", kept, all)
+	}
+}
+
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

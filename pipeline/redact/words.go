@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 )
 
 // pairs reads one text for names with values (`cvv=123`, `"Authorization": "Bearer x"`, `<password>x</password>`) and for
@@ -48,21 +49,42 @@ const (
 func (e *Editor) schemes(t *reading) {
 	b := t.b
 	e.covered = 0
-	for i := 4; i < len(b); i++ {
-		if c := b[i]; c != ' ' && c != '\t' && c != '+' || i < e.covered {
+	for i := schemeEnd(b, 4); i < len(b); i = schemeEnd(b, i+1) {
+		if i < e.covered {
+			continue
+		}
+		from := i
+		for from > 0 && alnum(b[from-1]) && i-from < 10 {
+			from--
+		}
+		if s := schemeOf(b, from, i); s != noScheme {
+			e.credentials(t, from, i, s)
+		}
+	}
+}
+
+// schemeEnd is the next space, tab or plus from i, at least 4, before which a word ends as the name of a scheme does; len(b) if
+// there is none.
+func schemeEnd(b []byte, i int) int {
+	for ; i < len(b); i++ {
+		if len(b)-i >= 8 {
+			x := binary.LittleEndian.Uint64(b[i:])
+			y := x &^ highs
+			at := (equal(y, ' ') | equal(y, '+') | equal(y, '\t')) & highs &^ x
+			if at == 0 {
+				i += 7
+				continue
+			}
+			i += bits.TrailingZeros64(at) / 8
+		} else if c := b[i]; c != ' ' && c != '\t' && c != '+' {
 			continue
 		}
 		switch binary.LittleEndian.Uint32(b[i-4:]) | 0x20202020 {
 		case tailBearer, tailBasic, tailDigest, tailAPIKey, tailNegotiate, tailNTLM, tailHawk:
-			from := i
-			for from > 0 && alnum(b[from-1]) && i-from < 10 {
-				from--
-			}
-			if s := schemeOf(b, from, i); s != noScheme {
-				e.credentials(t, from, i, s)
-			}
+			return i
 		}
 	}
+	return len(b)
 }
 
 // spokenCodes reads one text for verification values named in prose (`security code is 123`): at each word, by its first
