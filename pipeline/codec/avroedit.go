@@ -90,9 +90,45 @@ func (w *avroEdit) fixed(n *planNode, slots []slot) {
 		case sl.subs != nil:
 			w.fixed(k.node, sl.subs)
 		case sl.at < len(w.offs):
-			w.value(k.node, int(w.offs[sl.at]))
+			if off := int(w.offs[sl.at]); w.kept(k.node, off) < 0 {
+				w.value(k.node, off)
+			}
 		}
 	}
+}
+
+// kept passes a value of which it is soon known that it is kept, as most are. -1: it must be visited.
+func (w *avroEdit) kept(n *planNode, off int) int {
+	src := w.src
+	if n.t.op == opOptional {
+		if src[off] > 3 {
+			return -1
+		}
+		if n = n.branch[src[off]>>1]; n.t.op == opNull {
+			return off + 1
+		}
+		off++
+	}
+	switch n.t.op {
+	case opString:
+		if !n.quick || src[off] >= 0x80 {
+			return -1
+		}
+		text := src[off+1:][:src[off]>>1]
+		if int64(len(text)) < n.least || w.plan.quick.Keeps(n.rule, text) {
+			return off + 1 + len(text)
+		}
+	case opLong:
+		if n.least < 1<<34 {
+			return -1
+		}
+		for at := off; off-at < 5; off++ { // 35 bits
+			if src[off] < 0x80 {
+				return off + 1
+			}
+		}
+	}
+	return -1
 }
 
 // value visits the value at off and returns where the next one starts.
@@ -128,23 +164,25 @@ func (w *avroEdit) enter() {
 }
 
 func (w *avroEdit) record(n *planNode, off int) int {
-	next := 0
 	w.enter()
 	depth := len(w.s.path)
 	for i := range n.kids {
 		k := &n.kids[i]
-		for ; next < k.field; next++ {
-			off = w.r.value(n.t.fields[next].t, off, 0)
+		if len(k.skip) > 0 {
+			off = w.r.prog(k.skip, off, 0, nil)
+		}
+		if end := w.kept(k.node, off); end >= 0 {
+			off = end
+			continue
 		}
 		if k.node.star {
 			w.pend = k.seg
 		}
 		off = w.value(k.node, off)
 		w.s.path, w.pend = w.s.path[:depth], ""
-		next++
 	}
-	for ; next < len(n.t.fields); next++ {
-		off = w.r.value(n.t.fields[next].t, off, 0)
+	if len(n.tail) > 0 {
+		off = w.r.prog(n.tail, off, 0, nil)
 	}
 	return off
 }
@@ -176,6 +214,10 @@ func (w *avroEdit) blocks(n *planNode, off int) int {
 				k, start := w.r.length(off)
 				off = start + k
 				item = w.plan.key(n, w.src[start:off])
+				if end := w.kept(item, off); end >= 0 {
+					off = end
+					continue
+				}
 				w.s.path = appendSeg(w.s.path[:base], item.name)
 			} else {
 				w.s.path = strconv.AppendInt(append(w.s.path[:base], '/'), index, 10)
@@ -213,11 +255,7 @@ func (w *avroEdit) leaf(n *planNode, off, union, null int) int {
 		if end = start + k; int64(k) < n.least {
 			return end
 		}
-		text := w.src[start:end:end]
-		if n.quick && w.plan.quick.Keeps(n.rule, text) {
-			return end
-		}
-		value = pipeline.Value{Kind: pipeline.KindString, Bytes: text}
+		value = pipeline.Value{Kind: pipeline.KindString, Bytes: w.src[start:end:end]}
 	case opInt, opLong:
 		var v int64
 		if v, end = w.r.varint(off); v < n.least && v > -n.least {

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type planNode struct {
 	star   bool  // the path has a place that differs from record to record
 	open   bool  // the kids of the record are not planned yet
 	kids   []planKid
+	tail   []ins // the fields behind the last kid
 	branch []*planNode
 	item   *planNode
 	keys   map[string]*planNode // of a map: learnt by key
@@ -55,6 +57,7 @@ type planKid struct {
 	field int
 	node  *planNode
 	seg   string // "/name", as in a path
+	skip  []ins  // the fields between the kid before and this one
 }
 
 // planFor returns the plan of e for the values of p. A plan is kept for an editor that can be told from others (a pointer).
@@ -110,6 +113,9 @@ func (pe *planEntry) node(t *typ, path, place, name string, tags []string, star 
 		if pe.quick != nil && n.rule != 0 {
 			n.least = pe.quick.Least(n.rule, t.kind())
 			n.quick = n.least > 0 && t.op == opString
+			if n.least > math.MaxInt32 && t.op == opInt { // no number of 32 bits gets there
+				n.rule, n.any = 0, false
+			}
 		}
 	}
 	return n
@@ -129,15 +135,19 @@ func (pe *planEntry) ask(n *planNode, kind pipeline.ValueKind) pipeline.Rule {
 // expand plans the fields of a record and keeps those that have rules.
 func (pe *planEntry) expand(n *planNode, open []*typ) {
 	n.open, n.any = false, false
+	var skip []ins
 	for i := range n.t.fields {
 		f := &n.t.fields[i]
 		seg := "/" + escapeSeg(f.name)
 		x := pe.node(f.t, n.path+seg, n.place+seg, f.name, f.tags, n.star, open)
 		if x.any {
-			n.kids = append(n.kids, planKid{i, x, seg})
-			n.any = true
+			n.kids = append(n.kids, planKid{i, x, seg, skip})
+			n.any, skip = true, nil
+		} else {
+			skip = append(skip, f.t.ins(0))
 		}
 	}
+	n.tail = skip
 }
 
 // ready returns n with its kids planned: n itself, or a passing one when nothing more may be learnt.

@@ -131,14 +131,14 @@ func (e *Editor) Keeps(_ pipeline.Rule, s []byte) bool {
 	if c := s[0]; c <= ' ' || c == '{' || c == '[' || c == '"' || len(s) > window { // it may be a document
 		return false
 	}
-	seen, few, run := e.r.look(s)
+	space, digits, plain := e.r.plain(s)
 	switch {
-	case run || seen&(isEscape|isAssign|isCapital) != 0:
+	case !plain || digits >= minDigits && e.r.chained(s):
 		return false
-	case seen&isSpace == 0:
+	case !space:
 		return true
 	}
-	return !(few && e.r.cvv) && !(e.r.auth && schemeEnd(s, 4) < len(s))
+	return !(digits >= 3 && e.r.cvv) && !(e.r.auth && schemeEnd(s, 4) < len(s))
 }
 
 // secretPath says that a member name on the way holds a card number.

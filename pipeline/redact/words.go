@@ -66,25 +66,41 @@ func (e *Editor) schemes(t *reading) {
 // schemeEnd is the next space, tab or plus from i, at least 4, before which a word ends as the name of a scheme does; len(b) if
 // there is none.
 func schemeEnd(b []byte, i int) int {
-	for ; i < len(b); i++ {
-		if len(b)-i >= 8 {
-			x := binary.LittleEndian.Uint64(b[i:])
-			y := x &^ highs
-			at := (equal(y, ' ') | equal(y, '+') | equal(y, '\t')) & highs &^ x
-			if at == 0 {
-				i += 7
-				continue
+	for ; len(b)-i >= 8; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		for at := ^atLeast(x&^highs, ',') & highs &^ x; at != 0; at &= at - 1 { // below ',': most of them are spaces
+			if j := i + bits.TrailingZeros64(at)/8; schemeTail(b[j-4:]) && schemeGap(b[j]) {
+				return j
 			}
-			i += bits.TrailingZeros64(at) / 8
-		} else if c := b[i]; c != ' ' && c != '\t' && c != '+' {
-			continue
 		}
-		switch binary.LittleEndian.Uint32(b[i-4:]) | 0x20202020 {
-		case tailBearer, tailBasic, tailDigest, tailAPIKey, tailNegotiate, tailNTLM, tailHawk:
+	}
+	for ; i < len(b); i++ {
+		if schemeGap(b[i]) && schemeTail(b[i-4:]) {
 			return i
 		}
 	}
 	return len(b)
+}
+
+func schemeGap(c byte) bool { return c == ' ' || c == '\t' || c == '+' }
+
+// tailSpread maps the tails to bits of a word: most other endings meet none of them.
+const (
+	tailSpread = 0x9e3779b1
+	tailBits   = 1<<(tailBearer*tailSpread>>26&63) | 1<<(tailBasic*tailSpread>>26&63) | 1<<(tailDigest*tailSpread>>26&63) | 1<<(tailAPIKey*tailSpread>>26&63) |
+		1<<(tailNegotiate*tailSpread>>26&63) | 1<<(tailNTLM*tailSpread>>26&63) | 1<<(tailHawk*tailSpread>>26&63)
+)
+
+func schemeTail(b []byte) bool {
+	tail := binary.LittleEndian.Uint32(b) | 0x20202020
+	if uint64(tailBits)>>(tail*tailSpread>>26)&1 == 0 {
+		return false
+	}
+	switch tail {
+	case tailBearer, tailBasic, tailDigest, tailAPIKey, tailNegotiate, tailNTLM, tailHawk:
+		return true
+	}
+	return false
 }
 
 // spokenCodes reads one text for verification values named in prose (`security code is 123`): at each word, by its first
