@@ -63,6 +63,8 @@ type Ordering struct {
 type Effect struct {
 	Kind  string `yaml:"kind" enum:"delta,state,none" doc:"delta adds to what is there, state replaces it."`
 	Dedup Dedup  `yaml:"dedup" doc:"How the destination recognises what it has already done."`
+
+	Compensates bool `yaml:"compensates" doc:"The effect undoes another one: refused without a reconciliation contract (reconcile: http or outcomes) and approval: dual."`
 }
 
 // Dedup is the section effect.dedup.
@@ -120,6 +122,15 @@ type Redrive struct {
 	Ceiling     Rate   `yaml:"ceiling" default:"50/s" doc:"Highest rate of a redrive; the platform's bound is the other limit."`
 	Destination string `yaml:"destination" doc:"Topic that redriven records enter by; the retry topic if not said, never a source topic."`
 	Approval    string `yaml:"approval" default:"dual" enum:"dual,single" doc:"Whether a second person approves."`
+	Yield       Yield  `yaml:"yield" doc:"When a redrive steps back for live records."`
+
+	Measures map[string]string `yaml:"measures" doc:"CEL expressions over view, by name: their sums are approved and must reconcile, for example {amount: view.amount_minor}."`
+}
+
+// Yield is the section redrive.yield.
+type Yield struct {
+	Lag     int64    `yaml:"lag" default:"10000" doc:"Live records waiting above which a redrive sends nothing; 0 is never."`
+	Latency Duration `yaml:"latency" doc:"Age of the oldest waiting live record above which a redrive sends nothing; 0s is never."`
 }
 
 // Reconcile is the section reconcile: a question over HTTP, "here" (this pipeline is the last step) or "outcomes" (another

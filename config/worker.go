@@ -262,6 +262,13 @@ type Bounds struct {
 	UnknownErrors   UnknownErrors `yaml:"unknown_errors" doc:"Budget of failures without a class."`
 	LeaseExtensions int           `yaml:"lease_extensions" default:"3" doc:"How often a lease may be extended."`
 	Redrive         Rate          `yaml:"redrive" default:"50/s" doc:"Highest rate of all redrives together."`
+	Quotas          Quotas        `yaml:"quotas" doc:"Highest rates of the redrives of one tenant or to one destination."`
+}
+
+// Quotas is bounds.quotas. All executors share them through the ledger.
+type Quotas struct {
+	Tenants      map[string]Rate `yaml:"tenants" doc:"By tenant."`
+	Destinations map[string]Rate `yaml:"destinations" doc:"By topic that redriven records enter by."`
 }
 
 // UnknownErrors is bounds.unknown_errors.

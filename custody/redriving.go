@@ -213,6 +213,28 @@ func (c *Items) Reconciled(tx *ledger.Tx, who Actor, manifest pipeline.Digest, i
 	return append(skips, more...), c.manifestItems(tx, moved, "reconciled", "")
 }
 
+// ResolveTx settles items that a manifest names and does not send, because their effect or a newer one is there: TRIAGED or REPAIRED
+// -> RECONCILED, with the evidence of each. Items in another state are skipped.
+func (c *Items) ResolveTx(tx *ledger.Tx, who Actor, ids []pipeline.ID, resolution string, manifest pipeline.Digest, evidence func(pipeline.ID) string) ([]Skip, error) {
+	items, err := c.Lock(tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	var list []*Item
+	var skips []Skip
+	for _, id := range ids {
+		if it := items[id]; it != nil {
+			list = append(list, it)
+		} else {
+			skips = append(skips, Skip{Item: id, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
+		}
+	}
+	_, more, err := c.move(tx, who, list, change{ev: Resolve, cols: []string{"resolution"}, args: []any{resolution},
+		detail: map[string]string{"resolution": resolution, "manifest": string(manifest)}, each: func(it *Item) map[string]string { return map[string]string{"evidence": evidence(it.ID)} },
+		keep: func(it *Item) { it.Resolution = resolution }})
+	return append(skips, more...), err
+}
+
 // ofManifest are the items that are REDRIVING under a manifest; the others are skipped.
 func (c *Items) ofManifest(tx *ledger.Tx, manifest pipeline.Digest, ids []pipeline.ID) (mine []*Item, skips []Skip, err error) {
 	items, err := c.Lock(tx, ids)

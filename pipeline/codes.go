@@ -214,6 +214,9 @@ const (
 	CodeRedriveHorizon   Code = "ERR_REDRIVE_HORIZON"
 	CodeRedriveOpenOrder Code = "ERR_REDRIVE_ORDER"
 	CodeRedriveTime      Code = "ERR_REDRIVE_TIMESTAMP"
+	CodeRedriveIdentity  Code = "ERR_REDRIVE_IDENTITY"
+	CodeReconcileFirst   Code = "ERR_RECONCILE_FIRST"
+	CodeSuperseded       Code = "ERR_REDRIVE_SUPERSEDED"
 	CodeCompensation     Code = "ERR_UNTESTED_COMPENSATION_BLOCKED"
 
 	// general
@@ -737,6 +740,15 @@ var codeTable = []CodeInfo{
 	{CodeRedriveTime, ClassNone, ActPause, nil, ExitRefused,
 		"the record's own time is more than ten years away: seconds were taken for milliseconds",
 		"Find the producer; resolve the item or have it sent anew."},
+	{CodeRedriveIdentity, ClassNone, ActPause, nil, ExitRefused,
+		"the repair makes a new logical id and the manifest keeps identities",
+		"Plan those items with --identity new and an --intent; two people approve."},
+	{CodeReconcileFirst, ClassNone, ActPause, nil, ExitRefused,
+		"whether the effect exists is unknown: it must be asked about before a send",
+		"Give the pipeline a question (reconcile: http), or have a person find out and resolve or confirm the item absent."},
+	{CodeSuperseded, ClassNone, ActPause, nil, ExitRefused,
+		"a newer state of the same entity takes its place",
+		"Nothing is lost: it is resolved as superseded once the newer one has its effect."},
 	{CodeCompensation, ClassNone, ActPause, nil, ExitRefused,
 		"automatic compensation is refused",
 		"Compensation needs a reconciliation contract and two people."},

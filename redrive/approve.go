@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -108,6 +109,9 @@ func (s *Service) Approve(ctx context.Context, who custody.Actor, a Approval) er
 		default:
 			return pipeline.Errorf(pipeline.CodeRedriveState, string(run.digest), "it is %s", row.State)
 		}
+		if err := unused(tx, "redrive", string(run.digest), m.Tenant, a.Signature); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(`INSERT INTO approvals (id, tenant, kind, digest, subject, role, rate, expires_ms, kid, signature, at_ms, denied, reason, revoked_ms, revoked_by)
 			VALUES (?, ?, 'redrive', ?, ?, ?, ?, ?, ?, ?, ?, 0, '', 0, '')`,
 			randomID("a"), m.Tenant, run.digest, a.Subject, a.Role, a.Rate, expires.UnixMilli(), a.KID, a.Signature, tx.NowMS()); err != nil {
@@ -118,6 +122,22 @@ func (s *Service) Approve(ctx context.Context, who custody.Actor, a Approval) er
 		return row.to(tx, StateApproved, "")
 	})
 	return s.refused(ctx, who, "approve", string(run.digest), m.Tenant, err)
+}
+
+// unused refuses a signature that was handed in before: a statement counts once, so one that was revoked does not come back. The
+// caller has locked what the statement is about.
+func unused(tx *ledger.Tx, kind, digest, tenant string, sig []byte) error {
+	used := false
+	err := tx.Each("SELECT signature FROM approvals WHERE digest = ? AND tenant = ? AND kind = ?", []any{digest, tenant, kind}, func(scan func(...any) error) error {
+		var old []byte
+		err := scan(&old)
+		used = used || bytes.Equal(old, sig)
+		return err
+	})
+	if err == nil && used {
+		err = pipeline.Errorf(pipeline.CodeApprovalInvalid, digest, "this signature was handed in before: each counts once").With("Sign anew.")
+	}
+	return err
 }
 
 // Deny refuses a manifest for good. Codes: ERR_PERMISSION_DENIED, ERR_REASON_MISSING, ERR_REDRIVE_STATE.
@@ -183,6 +203,7 @@ func (s *Service) Revoke(ctx context.Context, who custody.Actor, digest pipeline
 // wrote into the ledger counts for nothing. Codes: ERR_APPROVAL_MISSING, or the code of the last approval that failed.
 func (s *Service) approved(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) (*Approval, error) {
 	var found *Approval
+	subjects := map[string]bool{}
 	reason := pipeline.Errorf(pipeline.CodeApprovalMissing, string(digest), "nobody has approved it")
 	err := tx.Each(`SELECT id, subject, role, rate, expires_ms, kid, signature, revoked_ms, revoked_by FROM approvals
 		WHERE digest = ? AND tenant = ? AND kind = 'redrive' AND denied = 0 ORDER BY at_ms, id`, []any{digest, m.Tenant}, func(scan func(...any) error) error {
@@ -199,8 +220,11 @@ func (s *Service) approved(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) (
 		case revoked != 0:
 		case err != nil:
 			reason = err.(*pipeline.Error)
-		case found == nil:
-			found = &a
+		default:
+			subjects[a.Subject] = true
+			if found == nil {
+				found = &a
+			}
 		}
 		return nil
 	})
@@ -209,6 +233,10 @@ func (s *Service) approved(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) (
 	}
 	if found == nil {
 		return nil, reason
+	}
+	if m.Identity.Policy == identityNew && len(subjects) < 2 {
+		return nil, pipeline.Errorf(pipeline.CodeApprovalMissing, string(digest), "it makes new logical ids: a second person has to approve it").
+			With("Ask another approver than " + found.Subject + ".")
 	}
 	return found, nil
 }

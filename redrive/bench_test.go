@@ -1,9 +1,13 @@
 package redrive
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"reprieve.dev/custody/custodytest"
 	"reprieve.dev/ledger/ledgertest"
 )
 
@@ -34,5 +38,89 @@ func BenchmarkRun(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/spent.Seconds(), "items/s")
 		})
+	}
+}
+
+// BenchmarkPlanMillion plans and stores a manifest of 1,000,000 items in PostgreSQL.
+func BenchmarkPlanMillion(b *testing.B) {
+	const n = 1_000_000
+	w := newBench(b, ledgertest.Postgres(b))
+	w.ready(1)
+	multiply(b, w, n)
+	req := w.request()
+	if req.Count != n {
+		b.Fatalf("%d items", req.Count)
+	}
+	runtime.GC()
+	for b.Loop() {
+		stop := memory(b)
+		p, err := w.svc.Plan(w.Ctx, custodytest.Operator, req)
+		b.ReportMetric(stop(), "MiB")
+		if err != nil || p.Manifest.Selection.Count != n {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s")
+}
+
+// multiply makes n items of the only one, with identities, keys and positions of their own.
+func multiply(b *testing.B, w *bench, n int) {
+	b.Helper()
+	db := w.Store.SQL(b)
+	columns := func(table string, other map[string]string) string {
+		var names, values []string
+		rows, err := db.Query("SELECT column_name FROM information_schema.columns WHERE table_name = $1 AND table_schema = current_schema() ORDER BY ordinal_position", table)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				b.Fatal(err)
+			}
+			names = append(names, name)
+			if v, ok := other[name]; ok {
+				name = v
+			}
+			values = append(values, name)
+		}
+		return fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s t, generate_series(1, %d) AS g(k)", table, strings.Join(names, ", "), strings.Join(values, ", "), table, n-1)
+	}
+	id := "'q' || substr(md5(k::text), 1, 32)"
+	for _, statement := range []string{
+		columns("payloads", map[string]string{"item": id}),
+		columns("items", map[string]string{"id": id, "source_offset": "k", "partition": "k % 3", "event_id": "'ev-' || k", "entity": "'acct-' || k % 100000"}),
+		"ANALYZE",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// memory watches how much memory the process takes from now on; what it returns tells the most, in MiB.
+func memory(b *testing.B) func() float64 {
+	b.Helper()
+	done, most := make(chan struct{}), make(chan uint64)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		var high uint64
+		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			high = max(high, m.Sys-m.HeapReleased)
+			select {
+			case <-tick.C:
+			case <-done:
+				most <- high
+				return
+			}
+		}
+	}()
+	return func() float64 {
+		close(done)
+		return float64(<-most) / (1 << 20)
 	}
 }

@@ -14,14 +14,21 @@ const canaryChain = 50
 
 // canarySet chooses which items go first: few items that a greedy pass finds so that each partition and each fingerprint is
 // covered, with every earlier item of their keys. It is deterministic: the same lines give the same set. It returns indexes in
-// sending order; at least one, at most limit (0: as many as it takes).
+// sending order; at least one if any is sent, at most limit (0: as many as it takes).
 func canarySet(lines []Line, of []traits, limit int) []int {
 	if len(lines) == 0 {
 		return nil
 	}
 	c := canary{lines: lines, of: of, limit: limit, chains: map[string][]int{}, taken: map[string]int{}, parts: map[int32]bool{}, prints: map[string]bool{}}
 	c.depth = make([]int, len(lines))
+	first := -1
 	for i := range lines {
+		if lines[i].Newer != "" {
+			continue // never sent
+		}
+		if first < 0 {
+			first = i
+		}
 		if k := lines[i].Order; k != "" {
 			c.depth[i] = len(c.chains[k])
 			c.chains[k] = append(c.chains[k], i)
@@ -31,19 +38,19 @@ func canarySet(lines []Line, of []traits, limit int) []int {
 	c.in = make([]bool, len(lines))
 	// Items that cover two traits first, then what is left, then what costs a chain: the set stays small without a search.
 	for i := range lines {
-		if c.parts[of[i].partition] && c.prints[of[i].fingerprint] && c.cost(i) == 1 {
+		if c.parts[of[i].partition] && c.prints[of[i].fingerprint] && c.fits(i, 1) {
 			c.take(i)
 		}
 	}
 	for i := range lines {
-		if (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.cost(i) == 1 {
+		if (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.fits(i, 1) {
 			c.take(i)
 		}
 	}
 	for len(c.parts)+len(c.prints) > 0 {
 		best := -1
 		for i := range lines {
-			if !c.in[i] && (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.cost(i) <= canaryChain+1 && (best < 0 || c.cost(i) < c.cost(best)) {
+			if !c.in[i] && (c.parts[of[i].partition] || c.prints[of[i].fingerprint]) && c.fits(i, canaryChain+1) && (best < 0 || c.cost(i) < c.cost(best)) {
 				best = i
 			}
 		}
@@ -51,8 +58,8 @@ func canarySet(lines []Line, of []traits, limit int) []int {
 			break
 		}
 	}
-	if c.n == 0 {
-		c.in[0] = true
+	if c.n == 0 && first >= 0 {
+		c.in[first] = true
 	}
 	var out []int
 	for i, in := range c.in {
@@ -76,6 +83,9 @@ type canary struct {
 	parts  map[int32]bool   // not covered yet
 	prints map[string]bool
 }
+
+// fits tells whether i can be sent and takes at most n items.
+func (c *canary) fits(i, n int) bool { return c.lines[i].Newer == "" && c.cost(i) <= n }
 
 // cost is how many items taking i takes.
 func (c *canary) cost(i int) int {

@@ -35,6 +35,13 @@ type Report struct {
 	Oldest      string            `json:"oldest"`      // original time of the oldest; "" is none
 	Schemas     map[string]int64  `json:"schemas"`     // schema -> items that decode under it
 	Undecoded   map[string]int64  `json:"undecoded"`   // code -> items that would fail again at decode
+	FailAgain   map[string]Sample `json:"fail_again"`  // code -> items that the pipeline's own stages would refuse again
+	Asked       int64             `json:"asked"`       // items that leave only after the answer that their effect is absent
+	Superseded  int64             `json:"superseded"`  // items that are not sent: a newer state takes their place
+	Again       int64             `json:"again"`       // items that were redriven before: their effect may exist
+	Horizon     HorizonCounts     `json:"horizon"`     // of deduplication
+	Missing     map[string]int64  `json:"missing"`     // payload, schema or key -> items without it
+	Live        Load              `json:"live"`        // what the destination's pipeline has to do beside this
 	Bytes       int64             `json:"bytes"`       //
 	Duration    string            `json:"duration"`    // at the manifest's rate, without waiting for evidence
 	Canary      []pipeline.ID     `json:"canary"`      //
@@ -42,6 +49,20 @@ type Report struct {
 	Unmeasured  map[string]int64  `json:"unmeasured"`  // measure -> items that have no such number
 	Notes       []string          `json:"notes"`       // sentences for people
 	Rate        string            `json:"rate"`
+}
+
+// HorizonCounts says how many items the effect's deduplication still knows.
+type HorizonCounts struct {
+	Within  int64 `json:"within"`
+	Past    int64 `json:"past"`    // a duplicate would be applied: expected duplicates are among them
+	Unknown int64 `json:"unknown"` // nobody has said how long it remembers
+}
+
+// Load is what the live lane has to do at the moment of the dry run.
+type Load struct {
+	Waiting   int64  `json:"waiting"`    // records of the source that its group has not committed; -1 is unknown
+	PerSecond int64  `json:"per_second"` // records a second that it commits now; -1 is unknown
+	Share     string `json:"share"`      // what the redrive adds to that, as in "+12 %"; "" is unknown
 }
 
 // Sample counts items and names the first of them.
@@ -53,12 +74,24 @@ type Sample struct {
 const maxSample = 20
 
 func (r *Report) cannot(code pipeline.Code, id pipeline.ID) {
-	s := r.CannotGo[string(code)]
+	note(r.CannotGo, code, id)
+	switch code {
+	case pipeline.CodePayloadMissing, pipeline.CodePayloadUnfaithful, pipeline.CodeErased:
+		r.Missing["payload"]++
+	case pipeline.CodeKeyUnknown, pipeline.CodeKeyDestroyed:
+		r.Missing["key"]++
+	case pipeline.CodeSchemaUnknown:
+		r.Missing["schema"]++
+	}
+}
+
+func note(of map[string]Sample, code pipeline.Code, id pipeline.ID) {
+	s := of[string(code)]
 	s.Count++
 	if len(s.Items) < maxSample {
 		s.Items = append(s.Items, id)
 	}
-	r.CannotGo[string(code)] = s
+	of[string(code)] = s
 }
 
 func parseReport(text string) (*Report, error) {
@@ -92,7 +125,7 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 	}
 	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}, items: map[pipeline.ID]map[string]string{}}
 	d.r = &Report{Manifest: digest, Pipeline: m.Pipeline, Tenant: m.Tenant, At: stamp(d.now), Destination: m.Destination, Partitions: map[string]int64{}, Selected: m.Selection.Selected,
-		Items: m.Selection.Count, CannotGo: map[string]Sample{}, Excluded: m.Selection.Excluded, Schemas: map[string]int64{}, Undecoded: map[string]int64{}, Unmeasured: map[string]int64{},
+		Items: m.Selection.Count, CannotGo: map[string]Sample{}, Excluded: m.Selection.Excluded, Schemas: map[string]int64{}, Undecoded: map[string]int64{}, FailAgain: map[string]Sample{}, Missing: map[string]int64{}, Live: Load{Waiting: -1, PerSecond: -1}, Unmeasured: map[string]int64{},
 		Canary: []pipeline.ID{}, Measures: []Measure{}, Notes: []string{}, Rate: m.Pace.Rate}
 	if err := d.begin(ctx); err != nil {
 		return nil, err
@@ -118,6 +151,9 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 	}
 	if _, d.r.Since, err = s.items.ReadSnapshot(ctx, who, m.Selection.Snapshot); err != nil {
 		d.r.Since = -1 // only a hint
+	}
+	if d.r.Live, err = s.load(ctx, t, d.r.Rate); err != nil {
+		d.note("the load of the live lane could not be seen: " + string(pipeline.CodeOf(err)))
 	}
 	d.finish()
 	err = s.db.Write(ctx, func(tx *ledger.Tx) error {
@@ -154,13 +190,14 @@ type dryRun struct {
 	sources map[string]int32 // source topic -> partitions; 0 is unknown
 	scratch *codec.Scratch
 	checks  *transforms.Checker
-	sums    []*measure
+	sums    []*summed
 	lib     map[string]transforms.Transform
 	oldest  int64
 	items   map[pipeline.ID]map[string]string // measures of each item
+	tried   []Trial                           // of the chunk in work
 }
 
-type measure struct {
+type summed struct {
 	Measure
 	num *expr.Measure
 	sum expr.Quantity
@@ -180,7 +217,11 @@ func (d *dryRun) begin(ctx context.Context) error {
 			d.sources[topic] = int32(len(info.Partitions))
 		}
 	}
-	if d.checks, err = transforms.NewChecker(d.t.Rules, d.t.Decoder); err != nil {
+	rules := d.t.Rules
+	if d.m.Identity.Policy == identityNew {
+		rules.MayChange = []string{"key", "event_id", "entity", "business_id", "token", "version"}
+	}
+	if d.checks, err = transforms.NewChecker(rules, d.t.Decoder); err != nil {
 		return err
 	}
 	for _, m := range d.m.Measures {
@@ -188,7 +229,7 @@ func (d *dryRun) begin(ctx context.Context) error {
 		if err != nil {
 			return pipeline.Errorf(pipeline.CodeManifestInvalid, m.Name, "the measure does not compile: %w", err)
 		}
-		d.sums = append(d.sums, &measure{Measure: m, num: num})
+		d.sums = append(d.sums, &summed{Measure: m, num: num})
 	}
 	return nil
 }
@@ -205,6 +246,7 @@ func (d *dryRun) chunk(ctx context.Context, lines []Line, of []traits) error {
 	}); err != nil {
 		return err
 	}
+	d.tried = d.tried[:0]
 	for i := range lines {
 		it := items[lines[i].Item]
 		if it == nil {
@@ -212,8 +254,29 @@ func (d *dryRun) chunk(ctx context.Context, lines []Line, of []traits) error {
 			continue
 		}
 		of[i].fingerprint = string(it.Fingerprint)
+		if lines[i].Newer != "" {
+			d.r.Superseded++
+			continue
+		}
 		if err := d.item(ctx, it, &lines[i], &of[i]); err != nil {
 			return err
+		}
+	}
+	return d.trial(ctx)
+}
+
+// trial runs what would be sent through the pipeline's own stages: decoding, business rules, redaction, enriching, routing.
+func (d *dryRun) trial(ctx context.Context) error {
+	if d.t.Trial == nil || len(d.tried) == 0 {
+		return nil
+	}
+	codes, err := d.t.Trial(ctx, d.tried)
+	if err != nil {
+		return err
+	}
+	for i, code := range codes {
+		if code != "" {
+			note(d.r.FailAgain, code, d.tried[i].Item)
 		}
 	}
 	return nil
@@ -255,6 +318,9 @@ func (d *dryRun) item(ctx context.Context, it *custody.Item, l *Line, of *traits
 	case tooFar(it, d.now):
 		r.cannot(pipeline.CodeRedriveTime, it.ID)
 		return nil
+	case d.t.unreadable(ctx, d.scratch, &b):
+		r.cannot(pipeline.CodeSchemaUnknown, it.ID)
+		return nil
 	case b.Value == nil:
 		r.Deletes++
 	}
@@ -283,9 +349,31 @@ func (d *dryRun) item(ctx context.Context, it *custody.Item, l *Line, of *traits
 	}
 	r.Bytes += size
 	r.WouldSend++
+	d.history(it, l)
+	d.tried = append(d.tried, Trial{Item: it.ID, Original: it.Original, Identity: it.Identity, Bytes: b})
 	r.Partitions[decimal(int64(of.partition))]++
 	d.view(ctx, it.ID, &b)
 	return nil
+}
+
+// history counts what is known of an item's effect.
+func (d *dryRun) history(it *custody.Item, l *Line) {
+	r := d.r
+	if l.Ask {
+		r.Asked++
+	}
+	if it.Try > 0 {
+		r.Again++
+	}
+	b := &brief{originalMS: it.OriginalMS, timeType: it.TimeType, takenMS: it.TakenMS}
+	switch {
+	case !d.t.Horizon.Known:
+		r.Horizon.Unknown++
+	case d.t.Horizon.past(b, d.now.UnixMilli()):
+		r.Horizon.Past++
+	default:
+		r.Horizon.Within++
+	}
 }
 
 // tooFar tells whether a record's own time cannot be one: seconds taken for milliseconds lie decades ago.
@@ -411,6 +499,25 @@ func (d *dryRun) finish() {
 	}
 	if !d.t.Horizon.Known {
 		d.note("nobody has said how long the effect's deduplication remembers: an effect may happen twice")
+	}
+	if n := len(r.FailAgain); n > 0 {
+		total := int64(0)
+		for _, x := range r.FailAgain {
+			total += x.Count
+		}
+		d.note(decimal(total) + " items would fail again in the pipeline as it is now: repair them, or mend the pipeline first")
+	}
+	if r.Asked > 0 {
+		d.note(decimal(r.Asked) + " items are asked about first: those whose effect is there already are closed without a send")
+	}
+	if r.Superseded > 0 {
+		d.note(decimal(r.Superseded) + " items are not sent: a newer state of the same entity takes their place, and they are closed as superseded once it has its effect")
+	}
+	if d.m.Identity.Policy == identityNew {
+		d.note("new logical ids are made, for this reason: " + d.m.Identity.Intent + "; two people have to approve")
+	}
+	if d.m.Loop == accepted {
+		d.note("the item has come back too often for a bulk redrive: the approval takes that upon itself")
 	}
 	if d.m.Unconfirmed == accepted {
 		d.note("items whose source progress is unknown are included: the approval takes that upon itself")

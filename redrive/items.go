@@ -30,6 +30,10 @@ type brief struct {
 	repair      string
 	legalHold   string
 	try         int64
+	version     string
+	newIdentity string // intent of a repair that makes a new logical id
+	newer       pipeline.ID
+	ask         bool
 	bytes       int64 // of key, value and headers in the ledger; 0 when they stand elsewhere
 	key         []byte
 	hasPayload  bool
@@ -38,7 +42,7 @@ type brief struct {
 
 const briefColumns = `SELECT i.id, i.tenant, i.pipeline, i.state, i.class, i.fingerprint, i.schema_ref, i.entity, i.topic, i.partition, i.source_offset,
 	i.original_ms, i.time_type, i.taken_ms, i.flags, i.confirmed, i.faithful, i.digest_faithful, i.repair, i.legal_hold, i.redrive_try,
-	coalesce(r.after_digest, ''),
+	i.version, coalesce(r.new_identity, ''), coalesce(r.after_digest, ''),
 	coalesce(length(rp.record_key), 0) + coalesce(length(rp.value), 0) + coalesce(length(rp.headers), 0),
 	coalesce(length(p.record_key), 0) + coalesce(length(p.value), 0) + coalesce(length(p.headers), 0),
 	coalesce(rp.record_key, p.record_key),
@@ -57,7 +61,7 @@ func scanBrief(scan func(...any) error) (*brief, error) {
 	var repaired, plain, has, absent int64
 	err := scan(&b.id, &b.tenant, &b.pipeline, &b.state, &b.class, &b.fingerprint, &b.schema, &b.entity, &b.original.Topic, &b.original.Partition, &b.original.Offset,
 		&b.originalMS, &timeType, &b.takenMS, &b.flags, &b.confirmed, &b.faithful, (*custody.StoredDigest)(&b.digest), &b.repair, &b.legalHold, &b.try,
-		&after, &repaired, &plain, &b.key, &has, &absent)
+		&b.version, &b.newIdentity, &after, &repaired, &plain, &b.key, &has, &absent)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +108,29 @@ func (b *brief) exclude(t *Target, req *PlanRequest, nowMS int64) *exclusion {
 		return &exclusion{"payload_missing", pipeline.CodePayloadMissing}
 	case b.repair == "" && b.faithful == "inline" && !b.hasPayload:
 		return &exclusion{"payload_missing", pipeline.CodePayloadMissing}
-	case b.try >= maxTries:
+	case b.newIdentity != "" && req.Identity != identityNew:
+		return &exclusion{"identity", pipeline.CodeRedriveIdentity}
+	case b.try >= maxTries && !(req.Loop == accepted && req.alone): // a person, alone: never a bulk redrive
 		return &exclusion{"loop", pipeline.CodeLoop}
-	case b.absent || req.Horizon == accepted:
-	case !t.Horizon.Known, t.Horizon.For > 0 && nowMS-b.firstMS() > t.Horizon.For.Milliseconds():
+	}
+	// Whether the effect exists already is unknown: it is asked about first, by the pipeline's question or by a person.
+	ambiguous, past := b.class == pipeline.Ambiguous.String(), t.Horizon.past(b, nowMS)
+	b.ask = false
+	switch {
+	case b.absent:
+	case ambiguous && t.Ask == nil:
+		return &exclusion{"ambiguous", pipeline.CodeReconcileFirst}
+	case past && t.Ask == nil && req.Horizon != accepted:
 		return &exclusion{"horizon", pipeline.CodeRedriveHorizon}
+	case t.Ask != nil:
+		b.ask = ambiguous || past || t.State
 	}
 	return nil
+}
+
+// past tells whether the effect's deduplication may have forgotten an item, or nobody has said how long it remembers.
+func (h Horizon) past(b *brief, nowMS int64) bool {
+	return !h.Known || h.For > 0 && nowMS-b.firstMS() > h.For.Milliseconds()
 }
 
 // firstMS is when the effect may first have happened: the horizon counts from there.
@@ -120,6 +140,9 @@ func (b *brief) firstMS() int64 {
 	}
 	return b.takenMS
 }
+
+// identityNew is the identity policy of a manifest whose repairs make new logical ids.
+const identityNew = "new"
 
 // maxTries is how many redrives an item may fail before only a person may send it, alone.
 const maxTries = 5

@@ -41,6 +41,7 @@ type Manifest struct {
 	Reconcile   string       `json:"reconcile"`   // here, outcomes, http, person
 	Unconfirmed string       `json:"unconfirmed"` // "refused" or "accepted": items whose source progress is unknown
 	Horizon     string       `json:"horizon"`     // "kept" or "accepted": items past the deduplication horizon
+	Loop        string       `json:"loop"`        // "refused" or "accepted": one item that has come back too often
 	Abort       string       `json:"abort"`       // what stopping leaves: "keep" (unsent items go back)
 	Generation  uint32       `json:"generation"`
 }
@@ -86,10 +87,11 @@ type Order struct {
 
 // Pace bounds a run.
 type Pace struct {
-	Rate        string `json:"rate"` // "50/s": attempts
-	Concurrency int    `json:"concurrency"`
-	Budget      int64  `json:"budget"` // most attempts of the run; 0 is count
-	Window      int    `json:"window"` // most items in flight
+	Rate        string            `json:"rate"` // "50/s": attempts
+	Concurrency int               `json:"concurrency"`
+	Budget      int64             `json:"budget"` // most attempts of the run; 0 is count
+	Quotas      map[string]string `json:"quotas"` // "tenant/acme", "destination/TOPIC" -> rate that is shared with other runs
+	Window      int               `json:"window"` // most items in flight
 }
 
 // Canary is the part that goes first and is reconciled before the rest.
@@ -119,6 +121,8 @@ type Line struct {
 	Repair string          `json:"repair"` // "" sends the faithful bytes
 	Digest pipeline.Digest `json:"digest"` // keyed, of the value that is sent
 	Order  string          `json:"order"`  // keyed digest of the record's key; items of one stay in order
+	Ask    bool            `json:"ask"`    // it leaves only after the answer that its effect is absent
+	Newer  pipeline.ID     `json:"newer"`  // "": it is sent; else the item of a newer state that supersedes it
 }
 
 // appendLine writes the canonical form: the members in their order (RFC 8785), one line.
@@ -130,11 +134,13 @@ func appendLine(dst []byte, l *Line) []byte {
 		b, _ := json.Marshal(v) // ids and digests: plain ASCII
 		dst = append(append(dst, b...), more)
 	}
-	dst = append(dst, '{')
+	dst = append(dst, `{"ask":`...)
+	dst = append(strconv.AppendBool(dst, l.Ask), ',')
 	str("digest", string(l.Digest), ',')
 	str("id", string(l.Item), ',')
 	dst = append(dst, `"n":`...)
 	dst = append(strconv.AppendInt(dst, l.N, 10), ',')
+	str("newer", string(l.Newer), ',')
 	str("order", l.Order, ',')
 	str("repair", l.Repair, '}')
 	return append(dst, '\n')

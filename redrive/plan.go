@@ -29,7 +29,12 @@ type PlanRequest struct {
 	Stop        *Stop  // nil: a twentieth of the items or ten may fail, whichever is more
 	Unconfirmed string // "accepted" to take items whose source progress is unknown
 	Horizon     string // "accepted" to take items past the deduplication horizon
-	Budget      int64  // most attempts; 0: as many as items
+	Loop        string // "accepted" to take one item, alone, that has come back too often for any bulk redrive
+	Identity    string // "new" to take repairs that make new logical ids; it takes an intent and two approvals
+	Intent      string
+	Budget      int64 // most attempts; 0: as many as items
+
+	alone bool // the snapshot has one item
 }
 
 // Planned is a stored manifest and what it leaves out.
@@ -75,6 +80,12 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	if err := t.allows(req.Destination); err != nil {
 		return nil, "", err
 	}
+	if err := t.compensation(); err != nil {
+		return nil, "", err
+	}
+	if req.Identity == identityNew && req.Intent == "" {
+		return nil, "", pipeline.Errorf(pipeline.CodeReasonMissing, req.Snapshot, "new logical ids need a declared intent")
+	}
 	var rate Rate
 	if err := s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
 		rate, err = s.rate(tx, t, req.Rate)
@@ -104,6 +115,12 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 		}
 		if int64(len(all)) != n {
 			return pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "%d of its %d items are gone", n-int64(len(all)), n)
+		}
+		req.alone = n == 1
+		if t.State {
+			if err := supersede(tx, t, &req, all, now.UnixMilli()); err != nil {
+				return err
+			}
 		}
 		if !t.Ordered {
 			return nil
@@ -139,17 +156,28 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	if err := s.items.Check(ctx, who, custody.PermPlan, tenant); err != nil {
 		return nil, tenant, err
 	}
+	quotas := t.quotas(tenant)
 	m := &Manifest{V: 1, Pipeline: t.Pipeline, Tenant: tenant, Requester: who.Subject, Ticket: req.Ticket, Created: stamp(now), Destination: t.Destination,
 		Reenter: "first", Identity: IdentityRule{Policy: "keep"}, Order: Order{By: "key", Suffix: "excluded"},
-		Pace:   Pace{Rate: rate.String(), Concurrency: 1, Budget: req.Budget, Window: rate.window(MaxWindow)},
-		Canary: Canary{N: req.Canary, Expect: "reconciled"}, Measures: t.Measures, Reconcile: t.Reconcile, Unconfirmed: "refused", Horizon: "kept", Abort: "keep",
+		Pace:   Pace{Rate: rate.String(), Concurrency: 1, Budget: req.Budget, Quotas: map[string]string{}, Window: rate.window(MaxWindow)},
+		Canary: Canary{N: req.Canary, Expect: "reconciled"}, Measures: t.Measures, Reconcile: t.Reconcile, Unconfirmed: "refused", Horizon: "kept", Loop: "refused", Abort: "keep",
 		Selection: Selected{Snapshot: req.Snapshot, Selected: int64(len(all)), Classes: map[string]int64{}, Excluded: map[string]int64{}},
 		Source:    []string{}, Schemas: []string{}}
+	for _, q := range quotas {
+		m.Pace.Quotas[q.name] = q.rate.String()
+		m.Pace.Window = min(m.Pace.Window, q.rate.window(MaxWindow))
+	}
 	if req.Unconfirmed == accepted {
 		m.Unconfirmed = accepted
 	}
 	if req.Horizon == accepted {
 		m.Horizon = accepted
+	}
+	if req.Loop == accepted {
+		m.Loop = accepted
+	}
+	if req.Identity == identityNew {
+		m.Identity = IdentityRule{Policy: identityNew, Intent: req.Intent}
 	}
 	if m.Measures == nil {
 		m.Measures = []Measure{}
@@ -178,7 +206,7 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	})
 	var bytes int64
 	for i, b := range kept {
-		out.Lines = append(out.Lines, Line{N: int64(i + 1), Item: b.id, Repair: b.repair, Digest: b.digest, Order: s.orderOf(b)})
+		out.Lines = append(out.Lines, Line{N: int64(i + 1), Item: b.id, Repair: b.repair, Digest: b.digest, Order: s.orderOf(b), Ask: b.ask && b.newer == "", Newer: b.newer})
 		bytes += b.bytes
 		m.Selection.Classes[b.class]++
 		m.Source = append(m.Source, b.original.Topic)
@@ -293,9 +321,9 @@ func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned) erro
 		rows := make([][]any, len(p.Lines))
 		for i := range p.Lines {
 			l := &p.Lines[i]
-			rows[i] = []any{string(p.Digest), l.N, m.Tenant, string(l.Item), itemPlanned, "", l.Repair, string(l.Digest), l.Order, int64(0), "", "", int64(-1), int64(-1), int64(0)}
+			rows[i] = []any{string(p.Digest), l.N, m.Tenant, string(l.Item), itemPlanned, "", l.Repair, string(l.Digest), l.Order, int64(0), "", "", int64(-1), int64(-1), int64(0), l.Ask, string(l.Newer)}
 		}
-		if err := tx.Insert("manifest_items", []string{"manifest", "n", "tenant", "item", "state", "code", "repair", "digest", "order_key", "attempts", "measures", "sent_topic", "sent_partition", "sent_offset", "sent_ms"}, rows); err != nil {
+		if err := tx.Insert("manifest_items", []string{"manifest", "n", "tenant", "item", "state", "code", "repair", "digest", "order_key", "attempts", "measures", "sent_topic", "sent_partition", "sent_offset", "sent_ms", "ask", "newer"}, rows); err != nil {
 			return err
 		}
 		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_planned", Actor: who.Subject,

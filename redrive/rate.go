@@ -109,7 +109,13 @@ func (s *Service) ApproveRate(ctx context.Context, who custody.Actor, a RateAppr
 	if err != nil {
 		return s.refused(ctx, who, "approve-rate", rateName(a.Pipeline), "", err)
 	}
-	return s.db.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.db.Write(ctx, func(tx *ledger.Tx) error {
+		if err := tx.Lock(rateName(a.Pipeline)); err != nil {
+			return err
+		}
+		if err := unused(tx, "rate", rateName(a.Pipeline), "", a.Signature); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(`INSERT INTO approvals (id, tenant, kind, digest, subject, role, rate, expires_ms, kid, signature, at_ms, denied, reason, revoked_ms, revoked_by)
 			VALUES (?, '', 'rate', ?, ?, ?, ?, ?, ?, ?, ?, 0, '', 0, '')`,
 			randomID("a"), rateName(a.Pipeline), a.Subject, a.Role, a.Rate, expires.UnixMilli(), a.KID, a.Signature, tx.NowMS()); err != nil {
@@ -119,6 +125,7 @@ func (s *Service) ApproveRate(ctx context.Context, who custody.Actor, a RateAppr
 			Detail: map[string]string{"pipeline": a.Pipeline, "rate": a.Rate, "expires": a.Expires, "role": a.Role, "via": who.Via}})
 		return nil
 	})
+	return s.refused(ctx, who, "approve-rate", rateName(a.Pipeline), "", err)
 }
 
 // boundOf is the platform's bound for a pipeline now: its own, or what two different persons have signed and has not expired. Every

@@ -32,11 +32,12 @@ func TestRateAboveTheBoundTakesTwoPeople(t *testing.T) {
 		}
 	}
 	refused("nobody signed")
-	for range 2 {
-		if err := b.svc.ApproveRate(b.Ctx, b.anton, SignRate(b.signer, "billing", 400, "approver", soon)); err != nil {
+	for n := range time.Duration(2) {
+		if err := b.svc.ApproveRate(b.Ctx, b.anton, SignRate(b.signer, "billing", 400, "approver", soon.Add(n*time.Second))); err != nil {
 			t.Fatal(err)
 		}
 	}
+	wantCode(t, b.svc.ApproveRate(b.Ctx, b.anton, SignRate(b.signer, "billing", 400, "approver", soon)), pipeline.CodeApprovalInvalid)
 	refused("one person signed twice")
 	wantCode(t, b.svc.ApproveRate(b.Ctx, asBerta, SignRate(b.signer, "billing", 400, "approver", soon)), pipeline.CodeApprovalInvalid)
 	wantCode(t, b.svc.ApproveRate(b.Ctx, asBerta, SignRate(berta, "billing", 501, "approver", soon)), pipeline.CodeRedriveRate)

@@ -21,16 +21,18 @@ func (e *executor) awaitCanary(ctx context.Context, idx []int) (proven bool, err
 		var open, reconciled, returned int
 		if err := e.s.db.Read(ctx, func(tx *ledger.Tx) error {
 			open, reconciled, returned = 0, 0, 0
-			return tx.Each("SELECT n, state, sent_offset FROM manifest_items WHERE manifest = ? AND tenant = ? AND n <= ?",
+			return tx.Each("SELECT n, state, sent_offset, attempts FROM manifest_items WHERE manifest = ? AND tenant = ? AND n <= ?",
 				[]any{e.digest, e.m.Tenant, e.lines[idx[len(idx)-1]].N}, func(scan func(...any) error) error {
-					var n, at int64
+					var n, at, attempts int64
 					var state string
-					if err := scan(&n, &state, &at); err != nil || !in[n] {
+					if err := scan(&n, &state, &at, &attempts); err != nil || !in[n] {
 						return err
 					}
 					switch state {
 					case itemReconciled:
-						reconciled++
+						if attempts > 0 { // resolved without a send is no proof that sends work
+							reconciled++
+						}
 					case itemFailed:
 						if at >= 0 {
 							returned++
@@ -60,7 +62,7 @@ func (e *executor) awaitCanary(ctx context.Context, idx []int) (proven bool, err
 
 // pause asks about forwarded items, waits a little, and looks whether the run may go on.
 func (e *executor) pause(ctx context.Context) error {
-	if err := e.s.ask(ctx, e.who, e.t, e.m, e.digest); err != nil {
+	if err := e.s.ask(ctx, e.who, e.t, e.m, e.digest, askMost); err != nil {
 		return err
 	}
 	if err := e.s.wait(ctx, poll); err != nil {
@@ -78,6 +80,9 @@ func (e *executor) settle(ctx context.Context) error {
 	j := judge{s: e.s, t: e.t, m: e.m, digest: e.digest}
 	deadline := e.s.clock().Add(e.s.settle)
 	for {
+		if err := e.superseded(ctx); err != nil {
+			return err
+		}
 		ended, err := j.look(ctx)
 		if err != nil || ended {
 			return err
@@ -202,7 +207,11 @@ func (j *judge) verdict(ctx context.Context, c Counts) error {
 		}
 		var closed int64
 		if _, err := tx.Row(`SELECT count(*) FROM manifest_items m JOIN items i ON i.id = m.item AND i.tenant = m.tenant
-			WHERE m.manifest = ? AND m.tenant = ? AND m.state = 'reconciled' AND i.state = 'RECONCILED' AND i.redrive = m.manifest`, []any{j.digest, j.m.Tenant}, &closed); err != nil {
+			WHERE m.manifest = ? AND m.tenant = ? AND m.state = 'reconciled' AND i.state = 'RECONCILED' AND (i.redrive = m.manifest OR m.attempts = 0)`, []any{j.digest, j.m.Tenant}, &closed); err != nil {
+			return err
+		}
+		var missing int64
+		if _, err := tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND tenant = ? AND state = ? AND code = ?", []any{j.digest, j.m.Tenant, itemFailed, string(pipeline.CodeRedriveMismatch)}, &missing); err != nil {
 			return err
 		}
 		switch {
@@ -210,6 +219,8 @@ func (j *judge) verdict(ctx context.Context, c Counts) error {
 			why = decimal(c.Total()) + " items are accounted for and " + decimal(j.m.Selection.Count) + " were planned"
 		case c.Sent > 0:
 			why = decimal(c.Sent) + " items were sent and settled, and nothing was heard of them"
+		case missing > 0:
+			why = decimal(missing) + " items were delivered by the retry lane, and their effect is absent"
 		case closed != c.Reconciled:
 			why = decimal(c.Reconciled) + " items count as reconciled and " + decimal(closed) + " are"
 		}
@@ -257,7 +268,7 @@ func (s *Service) Judge(ctx context.Context, who custody.Actor, digest pipeline.
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ask(ctx, who, t, o.m, digest); err != nil {
+	if err := s.ask(ctx, who, t, o.m, digest, askMost); err != nil {
 		return nil, err
 	}
 	j := judge{s: s, t: t, m: o.m, digest: digest}
@@ -289,60 +300,6 @@ func (s *Service) JudgeAll(ctx context.Context, who custody.Actor) (ended int, e
 		}
 	}
 	return ended, err
-}
-
-// askMost is how many questions are asked in one round.
-const askMost = 50
-
-// ask puts the reconcile question for items that the retry lane has settled, if the pipeline has one. An answer that says
-// neither leaves the item as it is.
-func (s *Service) ask(ctx context.Context, who custody.Actor, t *Target, m *Manifest, digest pipeline.Digest) error {
-	if t.Ask == nil {
-		return nil
-	}
-	var ids []pipeline.ID
-	var items map[pipeline.ID]*custody.Item
-	if err := s.db.Read(ctx, func(tx *ledger.Tx) error {
-		ids = nil
-		if err := tx.Each("SELECT item FROM manifest_items WHERE manifest = ? AND tenant = ? AND state = ? ORDER BY n LIMIT ?", []any{digest, m.Tenant, itemForwarded, askMost}, func(scan func(...any) error) error {
-			var id pipeline.ID
-			err := scan(&id)
-			ids = append(ids, id)
-			return err
-		}); err != nil {
-			return err
-		}
-		var err error
-		items, err = s.items.Load(tx, ids)
-		return err
-	}); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		it := items[id]
-		if it == nil {
-			continue
-		}
-		result, evidence, err := t.Ask(ctx, it)
-		if err != nil {
-			s.log.Info("a reconcile question has no answer", "item", id, "code", pipeline.CodeOf(err))
-			continue
-		}
-		if err := s.db.Write(ctx, func(tx *ledger.Tx) error {
-			switch result {
-			case pipeline.Applied, pipeline.AlreadyApplied, pipeline.Superseded, pipeline.Corrected:
-				_, err := s.items.Reconciled(tx, who, digest, []pipeline.ID{id}, result, map[string]string{"evidence": evidence})
-				return err
-			case pipeline.FailedOutcome, pipeline.Absent:
-				_, err := s.items.FailRedrive(tx, who, digest, []pipeline.ID{id}, pipeline.CodeRedriveMismatch, map[string]string{"evidence": evidence, "result": string(result)})
-				return err
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // eta is how long the rest of a run takes at its rate.

@@ -187,7 +187,7 @@ func TestRefusalsBeforeASend(t *testing.T) {
 		wantCode(t, err, pipeline.CodeApprovalRevoked)
 	})
 	t.Run("ExpiredMeanwhile", func(t *testing.T) {
-		if err := b.svc.Approve(b.Ctx, b.anton, sign(p.Digest, "approver", 8000, now.Add(time.Hour))); err != nil {
+		if err := b.svc.Approve(b.Ctx, b.anton, sign(p.Digest, "approver", 8000, now.Add(90*time.Minute))); err != nil {
 			t.Fatal(err)
 		}
 		b.Turn(2 * time.Hour)
@@ -214,9 +214,11 @@ func TestRefusalsBeforeASend(t *testing.T) {
 func TestManifestChangedInTheLedgerIsRefused(t *testing.T) {
 	for name, sql := range map[string]string{
 		"AnotherItem":      "UPDATE manifest_items SET item = 'qother' WHERE n = 3",
+		"NotAskedFirst":    "UPDATE manifest_items SET ask = 1 WHERE n = 2",
+		"Superseded":       "UPDATE manifest_items SET newer = 'qother' WHERE n = 2",
 		"AnotherRepair":    "UPDATE manifest_items SET repair = 'xother' WHERE n = 3",
 		"AnotherDigest":    "UPDATE manifest_items SET digest = 'hmac256:id1:00' WHERE n = 1",
-		"OneMore":          "INSERT INTO manifest_items SELECT manifest, 99, tenant, 'qmore', state, code, repair, digest, order_key, attempts, measures, sent_topic, sent_partition, sent_offset, sent_ms FROM manifest_items WHERE n = 1",
+		"OneMore":          "INSERT INTO manifest_items SELECT manifest, 99, tenant, 'qmore', state, code, repair, digest, order_key, attempts, measures, sent_topic, sent_partition, sent_offset, sent_ms, ask, newer, effect FROM manifest_items WHERE n = 1",
 		"OneLess":          "DELETE FROM manifest_items WHERE n = 6",
 		"ForgedApproval":   "UPDATE approvals SET subject = 'berta'",
 		"LongerApproval":   "UPDATE approvals SET expires_ms = expires_ms + 1",

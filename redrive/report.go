@@ -2,6 +2,7 @@ package redrive
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -27,12 +28,7 @@ func (r *Report) Text() string {
 		}
 		line("  %-14s %s%s", m.Name, m.Sum, text)
 	}
-	codes := make([]string, 0, len(r.CannotGo))
-	for c := range r.CannotGo {
-		codes = append(codes, c)
-	}
-	slices.Sort(codes)
-	for _, c := range codes {
+	for _, c := range sortedSamples(r.CannotGo) {
 		s := r.CannotGo[c]
 		ids := make([]string, 0, 3)
 		for _, id := range s.Items[:min(3, len(s.Items))] {
@@ -42,6 +38,39 @@ func (r *Report) Text() string {
 	}
 	for _, c := range sortedNames(r.Undecoded) {
 		line("  fail again     %d items at decode: %s", r.Undecoded[c], c)
+	}
+	for _, c := range sortedSamples(r.FailAgain) {
+		line("  fail again     %d items in the pipeline's stages: %s", r.FailAgain[c].Count, c)
+	}
+	for _, what := range sortedNames(r.Missing) {
+		line("  missing        %d items have no %s any more", r.Missing[what], what)
+	}
+	if r.Superseded > 0 {
+		line("  superseded     %d items are not sent: a newer state takes their place", r.Superseded)
+	}
+	switch {
+	case r.Asked > 0:
+		line("  asked first    %d items: what has its effect already is closed without a send", r.Asked)
+	case r.Horizon.Past+r.Horizon.Unknown > 0:
+		line("  duplicates     up to %d: nothing recognises an effect that exists already", r.Horizon.Past+r.Horizon.Unknown)
+	default:
+		line("  duplicates     none expected: the destination recognises %d items", r.Horizon.Within)
+	}
+	if r.Again > 0 {
+		line("  sent before    %d items were redriven earlier", r.Again)
+	}
+	for _, s := range sortedNames(r.Schemas) {
+		line("  schema         %d items read as %s", r.Schemas[s], s)
+	}
+	for _, p := range sortedNames(r.Partitions) {
+		line("  partition %-4s %d items", p, r.Partitions[p])
+	}
+	if r.Live.Waiting >= 0 {
+		text := ""
+		if r.Live.Share != "" {
+			text = ", this adds " + r.Live.Share
+		}
+		line("  live records   %d wait, %d a second are done%s", r.Live.Waiting, max(0, r.Live.PerSecond), text)
 	}
 	if r.Deletes > 0 {
 		line("  delete         %d records have no value: they delete what their key names", r.Deletes)
@@ -63,13 +92,10 @@ func because(m map[string]int64) string {
 	return " (" + reasons(m) + ")"
 }
 
+func sortedSamples(m map[string]Sample) []string { return slices.Sorted(maps.Keys(m)) }
+
 func sortedNames(m map[string]int64) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(m))
 }
 
 func size(n int64) string {

@@ -260,7 +260,11 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 			if _, err := tx.Exec("UPDATE manifest_items SET state = ? WHERE manifest = ? AND tenant = ? AND "+in, itemPlanned, digest, m.Tenant, arg); err != nil {
 				return err
 			}
-			if err := untake(tx, len(unsent), paceRow{name: "pipeline/" + m.Pipeline}, paceRow{name: "run/" + string(digest)}); err != nil {
+			rows, err := s.rows(t, m, digest, 0)
+			if err != nil {
+				return err
+			}
+			if err := untake(tx, len(unsent), rows...); err != nil {
 				return err
 			}
 		}

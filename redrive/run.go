@@ -2,12 +2,14 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
 	"reprieve.dev/custody"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
 )
 
 // poll is how often an executor looks for evidence while it waits.
@@ -36,6 +38,10 @@ type executor struct {
 	lead    time.Duration // how long the ledger takes to answer: slots are taken so far ahead
 	slow    time.Duration // longest acknowledgement seen
 	watched time.Time     // when duplicates were last counted
+	scratch *codec.Scratch
+	asked   time.Time // when it last asked about what was sent
+	looked  time.Time // when the live lane was last looked at
+	yields  string    // why nothing is sent now; "" is not so
 	from    map[pipeline.TP]int64
 	fromAt  time.Time // when from was read
 }
@@ -90,11 +96,14 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 	if err := t.allows(m.Destination); err != nil {
 		return nil, m.Tenant, err
 	}
+	if err := t.compensation(); err != nil {
+		return nil, m.Tenant, err
+	}
 	rate, err := ParseRate(m.Pace.Rate)
 	if err != nil {
 		return nil, m.Tenant, err
 	}
-	e := &executor{s: s, who: who, t: t, m: m, digest: digest, stop: m.Stop, rate: rate, window: rate.window(max(1, m.Pace.Window)), close: func(context.Context) error { return nil }}
+	e := &executor{s: s, who: who, scratch: codec.NewScratch(), t: t, m: m, digest: digest, stop: m.Stop, rate: rate, window: rate.window(max(1, m.Pace.Window)), close: func(context.Context) error { return nil }}
 	log, err := s.logOf(t.Cluster)
 	if err != nil {
 		return nil, m.Tenant, err
@@ -172,7 +181,12 @@ func (e *executor) paced(tx *ledger.Tx) error {
 		_, err = e.s.rate(tx, e.t, e.rate)
 		return err
 	}
-	e.rows = []paceRow{{"pipeline/" + e.t.Pipeline, most}, {"run/" + string(e.digest), e.rate}}
+	if e.rows, err = e.s.rows(e.t, e.m, e.digest, most); err != nil {
+		return err
+	}
+	for _, r := range e.rows {
+		e.window = min(e.window, r.rate.window(MaxWindow))
+	}
 	return nil
 }
 
@@ -254,11 +268,14 @@ func (e *executor) canary(ctx context.Context, states []string, of []traits) err
 		if err != nil || proven {
 			return err
 		}
+		if err := e.askAhead(ctx, states); err != nil {
+			return err
+		}
 		var at []int
 		var lines []Line
 		var rest []traits
 		for i := range e.lines {
-			if states[i] == itemPlanned {
+			if states[i] == itemPlanned && e.lines[i].Newer == "" {
 				at, lines, rest = append(at, i), append(lines, e.lines[i]), append(rest, of[i])
 			}
 		}
@@ -266,6 +283,43 @@ func (e *executor) canary(ctx context.Context, states []string, of []traits) err
 		for i := range set {
 			set[i] = at[set[i]]
 		}
+	}
+	return nil
+}
+
+// askAhead asks about the next items, a window at a time, until one is found that would be sent: when many effects are there already,
+// a canary of each few would take for ever. What would be sent is asked about again then.
+func (e *executor) askAhead(ctx context.Context, states []string) error {
+	var at []int
+	var lines []Line
+	for i := range e.lines {
+		if states[i] != itemPlanned || e.lines[i].Newer != "" {
+			continue
+		}
+		if !e.lines[i].Ask {
+			return nil
+		}
+		at, lines = append(at, i), append(lines, e.lines[i])
+		if len(lines) < MaxWindow {
+			continue
+		}
+		kept, err := e.askFirst(ctx, lines)
+		if err != nil {
+			return err
+		}
+		stays := map[int64]bool{}
+		for _, l := range kept {
+			stays[l.N] = true
+		}
+		for k, i := range at {
+			if !stays[lines[k].N] {
+				states[i] = itemReconciled // or left for a person: not ours any more
+			}
+		}
+		if len(kept) > 0 {
+			return nil
+		}
+		at, lines = at[:0], lines[:0]
 	}
 	return nil
 }
@@ -314,7 +368,7 @@ func (e *executor) sendAll(ctx context.Context, idx []int, states []string) erro
 		return e.sendWindow(ctx, lines)
 	}
 	for _, at := range idx {
-		if states[at] != itemPlanned {
+		if states[at] != itemPlanned || e.lines[at].Newer != "" {
 			continue
 		}
 		batch = append(batch, at)
@@ -376,6 +430,8 @@ func (e *executor) end(ctx context.Context, cause error) error {
 		state, detail = st.state, text(st.err)
 	case code == pipeline.CodeRedriveUncertain:
 		state, detail = StateUnclear, text(cause)
+	case errors.Is(cause, context.Canceled):
+		detail = "paused: run it again to go on"
 	default:
 		detail = text(cause)
 	}

@@ -20,23 +20,51 @@ type Topic struct{ Cluster, Topic string }
 // Target is what redrive has to know of one pipeline; the worker makes it from the pipeline's file.
 type Target struct {
 	Pipeline    string
-	Group       string   // its consumer group
-	Cluster     string   // of source and retry topic: its name or its id, as Options.Source takes it
-	Sources     []string // its primary topics
-	Outputs     []string // topics and services that its route writes to: never a destination
-	Destination string   // its retry topic
-	Ceiling     Rate     // redrive.ceiling
-	Reconcile   string   // here, outcomes, http, person
-	Ordered     bool     // ordering.scope: key
-	Watched     []Topic  // dead-letter, outcomes, settlements topics: a run is judged when the custodian has passed their ends
+	Group       string          // its consumer group
+	Cluster     string          // of source and retry topic: its name or its id, as Options.Source takes it
+	Sources     []string        // its primary topics
+	Outputs     []string        // topics and services that its route writes to: never a destination
+	Destination string          // its retry topic
+	Ceiling     Rate            // redrive.ceiling
+	Reconcile   string          // here, outcomes, http, person
+	Ordered     bool            // ordering.scope: key
+	State       bool            // effect.kind: state: a newer version of an entity supersedes an older one
+	Compensates bool            // effect.compensates
+	Dual        bool            // redrive.approval: dual
+	Quotas      map[string]Rate // of its destination and of tenants: "destination/TOPIC", "tenant/NAME"
+	Yield       Yield
+	Watched     []Topic // dead-letter, outcomes, settlements topics: a run is judged when the custodian has passed their ends
 	Horizon     Horizon
 	Measures    []Measure
 	Decoder     *codec.Decoder      // nil: records are bytes
 	Library     *transforms.Library // nil: nothing can be repaired
 	Rules       transforms.Rules
-	// Ask puts the reconcile question of one item: applied, already_applied, superseded, corrected, absent, or unknown. nil: the
-	// pipeline has none. Evidence is a short text without payload.
-	Ask func(ctx context.Context, it *custody.Item) (result pipeline.Result, evidence string, err error)
+	// Trial runs records through the pipeline's own stages, without effects, and says for each by which code it would fail, or "". nil:
+	// a dry run decodes and checks only.
+	Trial func(ctx context.Context, list []Trial) ([]pipeline.Code, error)
+	// Ask puts the reconcile question of one item. nil: the pipeline has none.
+	Ask func(ctx context.Context, it *custody.Item) (Answer, error)
+}
+
+// Answer is what the reconcile question says about one item.
+type Answer struct {
+	Result   pipeline.Result   // applied, already_applied, superseded, corrected, absent, or unknown
+	Evidence string            // a short text without payload
+	Effect   map[string]string // measures of the effect, by the names of Target.Measures: exact decimals
+}
+
+// Trial is one record for a dry run of the stages.
+type Trial struct {
+	Item     pipeline.ID
+	Original pipeline.Position
+	Identity pipeline.Identity
+	Bytes    custody.Bytes
+}
+
+// Yield says when a redrive steps back for live records: 0 is never.
+type Yield struct {
+	Lag     int64         // live records that wait
+	Latency time.Duration // age of the oldest of them
 }
 
 // Horizon is how long the effect's deduplication remembers, as the pipeline's effect section says.

@@ -129,11 +129,13 @@ func (s *Service) open(ctx context.Context, who custody.Actor, p custody.Permiss
 // lines reads the frozen items of a manifest in sending order.
 func readLines(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) ([]Line, error) {
 	lines := make([]Line, 0, m.Selection.Count)
-	err := tx.Each("SELECT n, item, repair, digest, order_key FROM manifest_items WHERE manifest = ? AND tenant = ? ORDER BY n", []any{digest, m.Tenant}, func(scan func(...any) error) error {
+	err := tx.Each("SELECT n, item, repair, digest, order_key, ask, newer FROM manifest_items WHERE manifest = ? AND tenant = ? ORDER BY n", []any{digest, m.Tenant}, func(scan func(...any) error) error {
 		var l Line
-		if err := scan(&l.N, &l.Item, &l.Repair, &l.Digest, &l.Order); err != nil {
+		var ask int64
+		if err := scan(&l.N, &l.Item, &l.Repair, &l.Digest, &l.Order, &ask, &l.Newer); err != nil {
 			return err
 		}
+		l.Ask = ask != 0
 		lines = append(lines, l)
 		return nil
 	})

@@ -37,6 +37,16 @@ func (e *executor) sendWindow(ctx context.Context, lines []Line) error {
 	if err := e.thresholds(ctx); err != nil {
 		return err
 	}
+	if err := e.yield(ctx); err != nil {
+		return err
+	}
+	if err := e.askAlong(ctx); err != nil {
+		return err
+	}
+	lines, err := e.askFirst(ctx, lines)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
 	f := &flight{lines: make(map[pipeline.ID]Line, len(lines))}
 	for _, l := range lines {
 		f.lines[l.Item] = l
@@ -182,12 +192,14 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
 		case b.Key == nil && e.info.Compacted:
 			err = pipeline.Errorf(pipeline.CodeSendKeyless, string(it.ID), "the destination is compacted and the record has no key")
+		case e.t.unreadable(ctx, e.scratch, &b):
+			err = pipeline.Errorf(pipeline.CodeSchemaUnknown, string(it.ID), "its schema is gone: the pipeline could not read it")
 		case tooFar(it, e.s.clock()):
 			err = pipeline.Errorf(pipeline.CodeRedriveTime, string(it.ID), "its own time is more than ten years away")
 		}
 		var m pipeline.Message
 		if err == nil {
-			m, err = e.message(it, b)
+			m, err = e.message(ctx, it, b, l.Repair != "")
 		}
 		if err != nil {
 			if ctx.Err() != nil || pipeline.CodeOf(err) == "" {
@@ -204,12 +216,19 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 
 // message is the record as it was, with its signed past: original key and headers, and the key's partition as Java producers
 // choose it.
-func (e *executor) message(it *custody.Item, b custody.Bytes) (pipeline.Message, error) {
+func (e *executor) message(ctx context.Context, it *custody.Item, b custody.Bytes, repaired bool) (pipeline.Message, error) {
+	id := it.Identity
+	if repaired && e.m.Identity.Policy == identityNew {
+		var err error
+		if id, err = e.t.identityOf(ctx, id, &b); err != nil {
+			return pipeline.Message{}, err
+		}
+	}
 	m := pipeline.Message{Topic: e.m.Destination, Partition: Partition(b.Key, int32(len(e.info.Partitions)), it.Original.Partition),
 		Key: b.Key, Value: b.Value, From: -1}
 	m.Headers = deadletter.PassHeaders(make([]pipeline.Header, 0, len(b.Headers)+24), b.Headers, false)
-	tr := pipeline.Trail{Item: it.ID, Redrive: e.digest, Try: it.Try, Generation: it.Generation, Original: it.Original, OriginalMS: it.OriginalMS, TimeType: it.TimeType, Identity: it.Identity}
-	return m, deadletter.AppendTrail(&m, &tr, it.Identity, nil, 0, e.s.ring)
+	tr := pipeline.Trail{Item: it.ID, Redrive: e.digest, Try: it.Try, Generation: it.Generation, Original: it.Original, OriginalMS: it.OriginalMS, TimeType: it.TimeType, Identity: id}
+	return m, deadletter.AppendTrail(&m, &tr, id, nil, 0, e.s.ring)
 }
 
 // A window asks the ledger once more before it leaves, so early that the answer is there when its slot comes. A fast run, whose

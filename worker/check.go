@@ -106,9 +106,19 @@ func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps conf
 	if w != nil {
 		ps = append(ps, config.CheckTogether(c, doc, w, config.TogetherOptions{})...)
 	}
+	ps = append(ps, compensation(c, doc)...)
 	ps = append(ps, pp.order(doc)...)
 	ps = append(ps, pp.effects()...)
 	return append(ps, unavailable(c, doc)...)
+}
+
+// compensation refuses an effect that undoes another one unless its result can be proven and two people decide (ADV-UC-01).
+func compensation(c *config.Pipeline, doc *config.Doc) config.Problems {
+	if !c.Effect.Compensates || (c.Reconcile.Mode == "http" || c.Reconcile.Mode == "outcomes") && c.Redrive.Approval == "dual" {
+		return nil
+	}
+	return config.Problems{doc.Problem("effect.compensates", string(pipeline.CodeCompensation),
+		"the effect compensates, and nothing verified decides about it", "say reconcile: {http: ...} or reconcile: outcomes, and redrive: {approval: dual}")}
 }
 
 // order checks that fields are decoded before they are looked at, and that there is a way out.

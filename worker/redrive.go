@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"reprieve.dev/config"
 	"reprieve.dev/custody"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -26,13 +29,17 @@ func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, e
 	t := &redrive.Target{
 		Pipeline: c.Name, Group: c.Source.Group, Cluster: c.Source.Cluster, Sources: c.Source.Topics, Outputs: pp.Targets,
 		Destination: c.Redrive.Destination, Ceiling: redrive.Rate(c.Redrive.Ceiling.PerSecond()), Reconcile: c.Reconcile.Mode,
-		Ordered: c.Source.Ordering.Scope == "key",
+		Ordered: c.Source.Ordering.Scope == "key", State: c.Effect.Kind == "state", Compensates: c.Effect.Compensates, Dual: c.Redrive.Approval == "dual",
+		Quotas: quotas(&p.Config.Bounds.Quotas), Yield: redrive.Yield{Lag: c.Redrive.Yield.Lag, Latency: c.Redrive.Yield.Latency.Std()},
 		Watched: []redrive.Topic{{Cluster: c.Quarantine.Cluster, Topic: c.Quarantine.Topic},
 			{Cluster: c.Source.Cluster, Topic: deadletter.OutcomesTopic(p.Config.Topics.Prefix)},
 			{Cluster: c.Source.Cluster, Topic: deadletter.SettlementsTopic(p.Config.Topics.Prefix)}},
 		Horizon: redrive.Horizon{Known: c.Effect.Kind != "", For: c.Effect.Dedup.Horizon.Std()},
 		Rules: transforms.Rules{EventID: c.Source.Identity.EventID, Entity: c.Source.Identity.Entity, BusinessID: c.Source.Identity.BusinessID,
 			Token: c.Source.Identity.Token, Version: c.Source.Identity.Version},
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Redrive.Measures)) {
+		t.Measures = append(t.Measures, redrive.Measure{Name: name, CEL: c.Redrive.Measures[name]})
 	}
 	if t.Reconcile == "" {
 		t.Reconcile = "person"
@@ -58,6 +65,18 @@ func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, e
 	}
 	t.Library = transforms.NewLibrary(o)
 	return t, nil
+}
+
+// quotas names the rows of the ledger that redrives share.
+func quotas(q *config.Quotas) map[string]redrive.Rate {
+	out := map[string]redrive.Rate{}
+	for name, r := range q.Tenants {
+		out["tenant/"+name] = redrive.Rate(r.PerSecond())
+	}
+	for name, r := range q.Destinations {
+		out["destination/"+name] = redrive.Rate(r.PerSecond())
+	}
+	return out
 }
 
 // Desk joins what a person needs for redrives: the service, and how to close what it opened.
@@ -122,6 +141,9 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 				return nil, err
 			}
 		}
+		tr := &trial{plan: o.Plan, pp: pp, keys: o.Keys, clock: o.Clock, lookup: lookup}
+		t.Trial = tr.run
+		d.close = append(d.close, tr.close)
 		d.Targets[pp.Config.Name] = t
 	}
 	so := redrive.Options{
@@ -129,6 +151,7 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 		Targets:   func(name string) (*redrive.Target, bool) { t, ok := d.Targets[name]; return t, ok },
 		Bound:     redrive.Rate(o.Plan.Config.Bounds.Redrive.PerSecond()),
 		Send:      sender(o),
+		Fenced:    true,
 		ClusterID: clusterIDs(o.Plan),
 	}
 	approvers, err := o.Plan.approvers()
@@ -183,18 +206,25 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sender opens the producer of one lease.
+// openTx is how long an executor waits for the brokers when it opens its transactional id.
+const openTx = 30 * time.Second
+
+// sender opens the producer of one lease: transactional, under an id that follows from the lease alone. Opening it fences whoever
+// had the lease before, so what the destination holds then is what was sent.
 func sender(o DeskOptions) redrive.Sender {
-	return func(_ context.Context, t *redrive.Target, _ ledger.Lease) (pipeline.Sink, func(context.Context) error, error) {
+	return func(ctx context.Context, t *redrive.Target, l ledger.Lease) (pipeline.Sink, func(context.Context) error, error) {
 		c, err := o.Plan.Cluster(t.Cluster)
 		if err != nil {
 			return nil, nil, err
 		}
-		s, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-redrive-" + o.Name, Log: o.Log})
+		ctx, cancel := context.WithTimeout(ctx, openTx)
+		defer cancel()
+		tx, err := kafka.NewTx(ctx, kafka.TxConfig{Cluster: c, ClientID: "reprieve-redrive-" + o.Name,
+			TransactionalID: o.Plan.Config.Topics.Prefix + "." + l.Name, Log: o.Log})
 		if err != nil {
 			return nil, nil, err
 		}
-		return s, s.Close, nil
+		return tx, tx.Close, nil
 	}
 }
 

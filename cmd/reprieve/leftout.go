@@ -26,7 +26,11 @@ func leftOut(why string) string {
 	case "payload_missing":
 		return "the original bytes are nowhere any more"
 	case "loop":
-		return "redriven too often already"
+		return "redriven too often already: a person may send it alone (--loop accepted)"
+	case "identity":
+		return "its repair makes a new logical id (--identity new)"
+	case "ambiguous":
+		return "whether its effect exists is unknown: find out, then resolve it or confirm it absent"
 	case "horizon":
 		return "past the deduplication horizon, or none is declared: ask about the effect first (--horizon accepted)"
 	}

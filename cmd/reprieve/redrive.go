@@ -151,16 +151,27 @@ func (a *app) planCmd() *cobra.Command {
 	c.Flags().StringVar(&req.Destination, "destination", "", "topic to enter by; only the pipeline's retry topic is allowed")
 	c.Flags().StringVar(&req.Unconfirmed, "unconfirmed", "", "accepted: take items of which it is not known whether the source moved on")
 	c.Flags().StringVar(&req.Horizon, "horizon", "", "accepted: take items past the deduplication horizon")
+	c.Flags().StringVar(&req.Loop, "loop", "", "accepted: take one item, alone, that has come back too often for a bulk redrive")
+	c.Flags().StringVar(&req.Identity, "identity", "", "new: take repairs that make new logical ids; needs --intent and two approvals")
+	c.Flags().StringVar(&req.Intent, "intent", "", "why new logical ids are made")
 	return c
 }
 
 func (a *app) dryRunCmd() *cobra.Command {
-	return a.verb("dry-run", "Do everything but send, and report it", false, nil, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
+	report := false
+	flags := func(c *cobra.Command) {
+		c.Flags().BoolVar(&report, "report", false, "the report for who owns the data: what would happen, to how much, and what would not")
+	}
+	return a.verb("dry-run", "Do everything but send, and report it", false, flags, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
 		r, err := rd.Service.DryRun(ctx, d.who, digest)
 		if err != nil {
 			return err
 		}
 		return a.print(r, func(t *table) {
+			if report {
+				t.line("%s", harmlessLines(r.Text()))
+				return
+			}
 			t.pair("manifest", r.Manifest)
 			t.pair("would send", fmt.Sprintf("%d of %s (%d as repaired), %s", r.WouldSend, many(r.Items, "item"), r.Repaired, many(r.Bytes, "byte")))
 			t.pair("to", r.Destination)
@@ -174,6 +185,19 @@ func (a *app) dryRunCmd() *cobra.Command {
 			}
 			for _, code := range slices.Sorted(maps.Keys(r.Undecoded)) {
 				t.pair("would fail again: "+code, r.Undecoded[code])
+			}
+			for _, code := range slices.Sorted(maps.Keys(r.FailAgain)) {
+				t.pair("would fail again in the stages: "+code, r.FailAgain[code].Count)
+			}
+			if r.Asked > 0 {
+				t.pair("asked about first", r.Asked)
+			}
+			if r.Superseded > 0 {
+				t.pair("superseded, not sent", r.Superseded)
+			}
+			t.pair("deduplication", fmt.Sprintf("%d within its horizon, %d past it, %d unknown", r.Horizon.Within, r.Horizon.Past, r.Horizon.Unknown))
+			if r.Live.Waiting >= 0 {
+				t.pair("live records", strings.TrimSpace(fmt.Sprintf("%d wait, %d a second are done %s", r.Live.Waiting, max(0, r.Live.PerSecond), r.Live.Share)))
 			}
 			for _, code := range slices.Sorted(maps.Keys(r.CannotGo)) {
 				t.pair("cannot go: "+code, r.CannotGo[code].Count)
@@ -250,42 +274,6 @@ func (a *app) revokeCmd() *cobra.Command {
 
 func (a *app) stopCmd() *cobra.Command {
 	return a.ruling("stop", "Stop one run; what was not sent stays planned", (*redrive.Service).Stop)
-}
-
-func (a *app) redriveRunCmd() *cobra.Command {
-	return a.verb("run", "Execute an approved manifest until every item is accounted for", true, nil, func(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest) error {
-		done := make(chan struct{})
-		if a.terminal && a.format == "table" {
-			go a.progress(ctx, d, rd, digest, done)
-		}
-		st, err := rd.Service.Run(ctx, d.who, digest)
-		close(done)
-		if st != nil {
-			if perr := a.print(st, func(t *table) { statusTable(t, st) }); perr != nil {
-				return perr
-			}
-		}
-		return err
-	})
-}
-
-// progress shows one line that changes, while a run goes on.
-func (a *app) progress(ctx context.Context, d *desk, rd *worker.Desk, digest pipeline.Digest, done <-chan struct{}) {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	defer fmt.Fprint(a.out, "\r\033[K")
-	for {
-		select {
-		case <-done:
-			return
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if st, err := rd.Service.Status(ctx, d.who, digest); err == nil {
-				fmt.Fprintf(a.out, "\r\033[K%s  %s  %d/s  left %s", st.State, countsLine(st), st.PerSecond, st.TimeLeft)
-			}
-		}
-	}
 }
 
 func (a *app) statusCmd() *cobra.Command {
