@@ -245,11 +245,12 @@ func TestCheckTogetherNamesWhatIsNotDefined(t *testing.T) {
 p.yaml:16:40: stages[0].decode.registry: registry "main" is not defined in the worker file (define it in registries of the worker file)
 p.yaml:27:55: quarantine.cluster: cluster "dlq" is not defined in the worker file (define it in clusters of the worker file, or use one of mian)
 p.yaml:27:71: quarantine.retention: the dead-letter topic keeps letters for 30d, custody for 60d: the ledger could not be rebuilt (write retention: 60d or shorten custody.retention of the worker file)
+p.yaml:27:85: quarantine.encrypt: letters are sealed, and the worker file names no keeper of the keys that open them (make a key: head -c 32 /dev/urandom | base64 > keys/keeper; chmod 600 keys/keeper; then write keys: {keeper: {file: keys/keeper}} in the worker file)
 p.yaml:28:34: quarantine.fallback[0].ledger: a SQLite file on this machine is no fallback store: it fails with the machine (name a PostgreSQL ledger or a blob bucket)`
 	if diff := cmp.Diff(want, got.Error()); diff != "" {
 		t.Error(diff)
 	}
-	full := worker("clusters: {main: {bootstrap.servers: a}, dlq: {bootstrap.servers: b}}\nregistries: {main: {url: 'http://r'}}\nledgers: {main: 'sqlite:x.db'}\n")
+	full := worker("clusters: {main: {bootstrap.servers: a}, dlq: {bootstrap.servers: b}}\nregistries: {main: {url: 'http://r'}}\nledgers: {main: 'sqlite:x.db'}\nkeys: {keeper: {file: keys/keeper}}\n")
 	if ps := CheckTogether(p, doc, full, TogetherOptions{Demo: true}); len(ps) != 0 {
 		t.Error(ps)
 	}

@@ -82,6 +82,22 @@ func (k *Keys) Validate(n Node) Problems {
 	return ps
 }
 
+// Validate checks that one way is named, and that no secret stands in the file.
+func (k *Keeper) Validate(n Node) Problems {
+	scheme, _, ok := strings.Cut(k.URL, "://")
+	switch {
+	case k.File != "" && k.URL != "":
+		return Problems{n.Problem("url", CodeValue, "a keeper is a file or a URL, not both", "remove one of them")}
+	case k.URL == "":
+		return nil
+	case !ok:
+		return Problems{n.Problem("url", CodeValue, "it is not the URL of a key", "for example hashivault://reprieve")}
+	case scheme == "base64key":
+		return Problems{n.Problem("url", CodeUnsafe, "the key itself stands in the URL, and URLs are shown", "put it into a file of mode 0600: keeper: {file: keys/keeper}")}
+	}
+	return nil
+}
+
 func checkSecret(n Node, path, id string, s Secret) Problems {
 	var ps Problems
 	if id != "" && strings.ContainsFunc(id, func(r rune) bool {

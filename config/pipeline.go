@@ -94,13 +94,16 @@ type Quarantine struct {
 	Topic         string     `yaml:"topic" required:"true" doc:"Dead-letter topic."`
 	Cluster       string     `yaml:"cluster" doc:"Name of its cluster; the source's if not said."`
 	Retention     Duration   `yaml:"retention" default:"30d" doc:"How long the dead-letter topic keeps a letter; not shorter than custody."`
-	Encrypt       bool       `yaml:"encrypt" doc:"Seal values for their tenant."`
-	SealOriginals bool       `yaml:"seal_originals" doc:"Keep unredacted bytes, sealed, in the vault topic."`
+	Encrypt       bool       `yaml:"encrypt" doc:"Seal the values of letters for their tenant; needs keys.keeper in the worker file."`
+	SealOriginals bool       `yaml:"seal_originals" doc:"Keep what redaction changed, sealed, in the vault topic, less verification values; needs keys.keeper."`
 	Fallback      []Fallback `yaml:"fallback" doc:"Where letters go when the dead-letter topic refuses them, in order."`
 	Profile       []string   `yaml:"profile" default:"death" enum:"death,connect" doc:"Header families that a letter carries; death is always there."`
 	Partitions    int        `yaml:"partitions" default:"6" doc:"Partitions of the dead-letter topic when it is made."`
 	Data          string     `yaml:"data" doc:"Data class of the records: a name of custody.retention.data, which says how long they are kept."`
 }
+
+// VaultTopic is where sealed records of this dead-letter topic stand.
+func (q Quarantine) VaultTopic() string { return q.Topic + ".vault" }
 
 // Fallback is one store of quarantine.fallback: exactly one of its keys is set.
 type Fallback struct {

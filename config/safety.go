@@ -58,6 +58,8 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 			unsafe("quarantine.topic", "the dead-letter topic is a source topic: every letter would be read and fail again", "use a topic of its own: "+first+".dlq")
 		case quarantine == retry:
 			unsafe("quarantine.topic", "the dead-letter topic is the retry topic: every letter would be retried", "use a topic of its own: "+first+".dlq")
+		case quarantine+".vault" == retry:
+			unsafe("quarantine.topic", "the vault of this dead-letter topic, its name with .vault, is the retry topic", "use another retry topic")
 		case isSource(quarantine + ".vault"):
 			unsafe("quarantine.topic", "the vault of this dead-letter topic, its name with .vault, is a source topic", "use another dead-letter topic")
 		}
@@ -75,6 +77,8 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is a source topic: the pipeline would read its own output for ever", "use another topic"))
 			case topic == retry && topic != "":
 				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is the retry topic: records would come back as retries without a trail", "use another topic"))
+			case topic == p.Quarantine.Topic+".vault" && p.Quarantine.Topic != "" && sameCluster:
+				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is the vault of the dead-letter topic", "use another topic"))
 			case topic == p.Quarantine.Topic && topic != "" && sameCluster:
 				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is the dead-letter topic: healthy records would be taken for letters", "use another topic, or reject records in the classify stage"))
 			}
@@ -219,6 +223,15 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 		reference(path, f.Ledger, "ledger", "ledgers", ledgers)
 		if l, ok := w.Ledgers[f.Ledger]; ok && !o.Demo && strings.HasPrefix(l.URL.Reveal(), "sqlite:") {
 			ps = append(ps, doc.Problem(path, CodeUnsafe, "a SQLite file on this machine is no fallback store: it fails with the machine", "name a PostgreSQL ledger or a blob bucket"))
+		}
+	}
+	for _, sealing := range [...]struct {
+		asked      bool
+		path, what string
+	}{{p.Quarantine.Encrypt, "quarantine.encrypt", "letters are sealed"}, {p.Quarantine.SealOriginals, "quarantine.seal_originals", "originals are sealed"}} {
+		if sealing.asked && w.Keys.Keeper.IsZero() {
+			ps = append(ps, doc.Problem(sealing.path, CodeMissing, sealing.what+", and the worker file names no keeper of the keys that open them",
+				"make a key: head -c 32 /dev/urandom | base64 > keys/keeper; chmod 600 keys/keeper; then write keys: {keeper: {file: keys/keeper}} in the worker file"))
 		}
 	}
 	if custody := w.Custody.Retention.Longest(); p.Quarantine.Retention < custody {

@@ -59,7 +59,17 @@ type Keys struct {
 	HMAC     []HMACKey   `yaml:"hmac" doc:"Keys that sign headers: the first signs, all verify."`
 	Identity IdentityKey `yaml:"identity" doc:"Key that makes quarantine ids; never rotated."`
 	Writers  []Writer    `yaml:"writers" doc:"Programs that may write outcomes."`
+	Keeper   Keeper      `yaml:"keeper" doc:"What wraps the private keys that open sealed letters; without it nothing is sealed."`
 }
+
+// Keeper is keys.keeper: exactly one of its keys is set.
+type Keeper struct {
+	File string `yaml:"file" doc:"File with 32 random bytes in base64, mode 0600; a relative path counts from the worker file."`
+	URL  string `yaml:"url" doc:"Key of a vault or a KMS: hashivault://KEY, awskms://..., gcpkms://..., azurekeyvault://..."`
+}
+
+// IsZero tells whether no keeper is named.
+func (k Keeper) IsZero() bool { return k == Keeper{} }
 
 // HMACKey is one signing key.
 type HMACKey struct {

@@ -19,6 +19,7 @@ type Topics struct {
 	Log     pipeline.Log // required
 	Prefix  string       // of the settlements and audit topics
 	Letters []string     // dead-letter topics
+	Vaults  []string     // topics of sealed records
 	Sources bool         // settlements and sources are here too
 	Ring    *seal.Ring
 	Adopt   map[string]Adoption // how foreign topics spell their letters

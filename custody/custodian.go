@@ -29,6 +29,7 @@ type CustodianOptions struct {
 	Cluster   string          // id of the cluster that Source reads
 	Prefix    string          // of settlements and outcomes topics; default "reprieve"
 	Adopt     map[string]Adoption
+	Vaults    map[string]bool              // topics that hold sealed records
 	Ring      *seal.Ring                   // verifies letters, settlements and outcomes
 	Writers   map[string]deadletter.Writer // by id: who else may write outcomes
 	Sanitizer pipeline.Sanitizer           // redacts foreign and damaged messages before they reach the ledger; nil: they are kept without their value
@@ -105,7 +106,7 @@ func NewCustodian(o CustodianOptions) *Custodian {
 		signal: make(chan struct{}), meters: newCustodianMeters(o.Meter)}
 }
 
-// CustodianTopics are the topics that a custodian of these dead-letter topics subscribes to.
+// CustodianTopics are the topics that a custodian of these dead-letter and vault topics subscribes to.
 func CustodianTopics(prefix string, letters []string) []string {
 	return append(append([]string(nil), letters...), deadletter.SettlementsTopic(prefix), deadletter.OutcomesTopic(prefix))
 }

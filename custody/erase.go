@@ -5,6 +5,7 @@ import (
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
 )
 
 // Erased says what an erasure did, and what it could not reach.
@@ -91,7 +92,11 @@ func (c *Items) eraseChunk(ctx context.Context, who Actor, ids []pipeline.ID, re
 				one.Previous++
 			default:
 				gone = append(gone, it)
-				for _, p := range []pipeline.Position{it.Letter, it.Original} {
+				places := []pipeline.Position{it.Letter, it.Original}
+				if it.Faithful == deadletter.Vault {
+					places = append(places, pipeline.Position{TP: pipeline.TP{Topic: deadletter.VaultTopic(it.Letter.Topic)}})
+				}
+				for _, p := range places {
 					k := TopicCopy{Cluster: it.Cluster, Topic: p.Topic}
 					if copies[k] == nil {
 						copies[k] = &TopicCopy{Cluster: k.Cluster, Topic: k.Topic}

@@ -21,6 +21,7 @@ type read struct {
 	arrivals []Arrival
 	settled  []Settled
 	outcomes []TakenOutcome
+	vaulted  []TakenVault
 	raw      []rawMessage
 }
 
@@ -78,6 +79,9 @@ func (k *Custodian) flush(ctx context.Context) error {
 			}
 		}
 		var err error
+		if err := k.o.Items.VaultTx(tx, r.vaulted); err != nil {
+			return err
+		}
 		if sum, err = k.o.Items.AdmitTx(tx, k.who, r.arrivals); err != nil {
 			return err
 		}
@@ -141,11 +145,26 @@ func (k *Custodian) read(from map[pipeline.TP]int64) *read {
 				}
 				r.outcomes = append(r.outcomes, TakenOutcome{o, consumer})
 			default:
+				if k.o.Vaults[b.TP.Topic] {
+					k.vaulted(r, at, rec)
+					continue
+				}
 				k.letter(r, at, rec)
 			}
 		}
 	}
 	return r
+}
+
+// vaulted takes a sealed record. One that nobody of ours signed is kept as damaged, without its bytes: they are no evidence.
+func (k *Custodian) vaulted(r *read, at pipeline.Position, rec *pipeline.Record) {
+	v, err := deadletter.ParseVaulted(at.Topic, rec, k.o.Ring)
+	if err != nil {
+		k.meters.damaged()
+		r.raw = append(r.raw, rawMessage{at: at, atMS: rec.TimeMS, code: pipeline.CodeOf(err), reason: err.Error()})
+		return
+	}
+	r.vaulted = append(r.vaulted, TakenVault{Vaulted: v, Stands: at, TimeMS: rec.TimeMS, Cluster: k.o.Cluster})
 }
 
 func (k *Custodian) letter(r *read, at pipeline.Position, rec *pipeline.Record) {

@@ -14,8 +14,9 @@ import (
 type IntakeOptions struct {
 	Items     *Items
 	Sanitizer pipeline.Sanitizer // required: nothing is written that was not redacted
-	Sealer    pipeline.Sealer    // nil: letters are not sealed
-	Ring      *seal.Ring
+	// Sealer seals the letters of a pipeline; nil, or nil of a pipeline: they are not sealed.
+	Sealer func(pipelineName string) pipeline.Sealer
+	Ring   *seal.Ring
 	// Target is the dead-letter topic of a pipeline and what writes to its cluster; a sink is the intake's own: nobody else reads
 	// Done.
 	Target   func(pipelineName string) (topic string, sink pipeline.Sink, ok bool)
@@ -160,8 +161,12 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
 			l.Faithful = deadletter.Nowhere
 		}
 	}
-	if in.o.Sealer != nil && l.Value != nil {
-		if l.Value, l.Enc, err = in.o.Sealer.Seal(s.Identity.Tenant, l.Value, []byte(l.Item)); err != nil {
+	if in.o.Sealer == nil || l.Value == nil {
+		return l, nil
+	}
+	if sealer := in.o.Sealer(s.Pipeline); sealer != nil {
+		l.DigestRedacted = pipeline.Digest(id.Digest(l.Value))
+		if l.Value, l.Enc, err = sealer.Seal(deadletter.SealedTenant(s.Identity.Tenant), l.Value, []byte(l.Item)); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -16,8 +17,8 @@ type Keeper interface {
 	Decrypt(ctx context.Context, wrapped []byte) ([]byte, error)
 }
 
-// Keys are the tenants' key pairs. The private halves stand only here, wrapped; without them nothing sealed for the tenant can be
-// opened, wherever it lies: destroying them erases it. Safe for concurrent use.
+// Keys are the key pairs of tenants, and of pipelines for what has no tenant. The private halves stand only here, wrapped; without
+// them nothing sealed for a tenant can be opened, wherever it lies: destroying them erases it. Safe for concurrent use.
 type Keys struct {
 	c      *Items
 	keeper Keeper
@@ -27,24 +28,74 @@ type Keys struct {
 // NewKeys keeps keys in the ledger of c, wrapped by keeper; name says which keeper, for the day when it changes.
 func NewKeys(c *Items, keeper Keeper, name string) *Keys { return &Keys{c, keeper, name} }
 
-// keyID is the kid of a version: the tenant's name is not in it, since it stands in every letter.
-func keyID(tenant string, version int64) string {
-	sum := sha256.Sum256([]byte("tenant " + tenant))
-	return fmt.Sprintf("t%s.%d", seal.Base32(sum[:10]), version)
+// ownerless begins what stands for a tenant in the rows of a pipeline's key. No tenant with such a name gets a key of its own.
+const ownerless = "pipeline "
+
+// HasKey tells whether a tenant may have a key: one that is known by name. What is unassigned is sealed to its pipeline's.
+func HasKey(tenant string) bool {
+	return tenant != "" && tenant != pipeline.TenantUnassigned && !strings.HasPrefix(tenant, ownerless)
 }
 
-// Current is the newest public key of a tenant, made if it has none. Codes: ERR_LEDGER_*, ERR_SEAL_FAILED (the keeper).
+// keyID is the kid of a version: the tenant's name is not in it, since it stands in every letter. It begins with t for a tenant's
+// and with p for a pipeline's, which no erasure of a tenant reaches.
+func keyID(owner string, version int64) string {
+	sum := sha256.Sum256([]byte("tenant " + owner))
+	letter := "t"
+	if strings.HasPrefix(owner, ownerless) {
+		letter = "p"
+	}
+	return fmt.Sprintf("%s%s.%d", letter, seal.Base32(sum[:10]), version)
+}
+
+// Current is the newest public key of a tenant, made if it has none. Codes: ERR_INPUT_INVALID (no tenant may be called so),
+// ERR_LEDGER_*, ERR_SEAL_FAILED (the keeper).
 func (k *Keys) Current(ctx context.Context, tenant string) (*seal.PublicKey, error) {
-	pub, err := k.newest(ctx, tenant)
+	if !HasKey(tenant) {
+		return nil, pipeline.Errorf(pipeline.CodeInputInvalid, tenant, "what has no tenant is sealed to the key of its pipeline")
+	}
+	return k.current(ctx, tenant)
+}
+
+// OfPipeline is the newest public key of a pipeline, made if it has none: for records without a tenant, and while a tenant's key is
+// not published. Codes: as Current.
+func (k *Keys) OfPipeline(ctx context.Context, name string) (*seal.PublicKey, error) {
+	return k.current(ctx, ownerless+name)
+}
+
+func (k *Keys) current(ctx context.Context, owner string) (*seal.PublicKey, error) {
+	pub, err := k.newest(ctx, owner)
 	if err != nil || pub != nil {
 		return pub, err
 	}
-	return k.add(ctx, System("keys"), tenant, true)
+	return k.add(ctx, System("keys"), owner, true)
 }
 
-func (k *Keys) newest(ctx context.Context, tenant string) (pub *seal.PublicKey, err error) {
+// Known is the newest public key that a tenant has, else a pipeline's: for sealing inside a transaction, where no key can be made.
+// Codes: ERR_KEY_UNKNOWN (neither has one), ERR_LEDGER_*.
+func (k *Keys) Known(ctx context.Context, tenant string) (pub *seal.PublicKey, err error) {
+	err = k.c.db.Read(ctx, func(tx *ledger.Tx) error {
+		if HasKey(tenant) {
+			if pub, err = newestKey(tx, tenant); err != nil || pub != nil {
+				return err
+			}
+		}
+		var owner string
+		found, err := tx.Row("SELECT tenant FROM tenant_keys WHERE substr(tenant, 1, 9) = ? ORDER BY tenant LIMIT 1", []any{ownerless}, &owner)
+		if err != nil || !found {
+			return err
+		}
+		pub, err = newestKey(tx, owner)
+		return err
+	})
+	if err == nil && pub == nil {
+		err = pipeline.Errorf(pipeline.CodeKeyUnknown, tenant, "the ledger has no key yet").With("run the custodian once: it makes the keys")
+	}
+	return pub, err
+}
+
+func (k *Keys) newest(ctx context.Context, owner string) (pub *seal.PublicKey, err error) {
 	err = k.c.db.Read(ctx, func(tx *ledger.Tx) (err error) {
-		pub, err = newestKey(tx, tenant)
+		pub, err = newestKey(tx, owner)
 		return err
 	})
 	return pub, err
@@ -60,13 +111,24 @@ func newestKey(tx *ledger.Tx, tenant string) (*seal.PublicKey, error) {
 	return seal.NewPublicKey(id, raw)
 }
 
-// Rotate makes the next version of a tenant's key; older ones still open what was sealed to them. Codes:
+// Rotate makes the next version of a tenant's key; older ones still open what was sealed to them. Codes: ERR_INPUT_INVALID,
 // ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_SEAL_FAILED, ERR_LEDGER_*.
 func (k *Keys) Rotate(ctx context.Context, who Actor, tenant string) (*seal.PublicKey, error) {
+	if !HasKey(tenant) {
+		return nil, pipeline.Errorf(pipeline.CodeInputInvalid, tenant, "no tenant is called so")
+	}
 	if err := k.c.Check(ctx, who, PermErase, tenant); err != nil {
 		return nil, err
 	}
 	return k.add(ctx, who, tenant, false)
+}
+
+// RotatePipeline is Rotate for the key of a pipeline.
+func (k *Keys) RotatePipeline(ctx context.Context, who Actor, name string) (*seal.PublicKey, error) {
+	if err := k.c.Check(ctx, who, PermErase, ""); err != nil {
+		return nil, err
+	}
+	return k.add(ctx, who, ownerless+name, false)
 }
 
 // add makes a version. Versions are never used twice, not even after a destruction.
@@ -90,7 +152,7 @@ func (k *Keys) add(ctx context.Context, who Actor, tenant string, onlyFirst bool
 		}
 		wrapped, err := k.keeper.Encrypt(ctx, private.Bytes())
 		if err != nil {
-			return &pipeline.Error{Code: pipeline.CodeSealFailed, Place: k.name, Text: "the private key could not be wrapped", Cause: err}
+			return k.failed(err, "wrapped")
 		}
 		pub = private.Public()
 		if err := tx.Insert("tenant_keys", []string{"id", "tenant", "version", "public_key", "private_wrapped", "keeper", "created_ms"},
@@ -109,7 +171,7 @@ func (k *Keys) Private(ctx context.Context, tenant, kid string) (*seal.PrivateKe
 	var wrapped []byte
 	var destroyed int64
 	err := k.c.db.Read(ctx, func(tx *ledger.Tx) error {
-		found, err := tx.Row("SELECT private_wrapped FROM tenant_keys WHERE id = ? AND tenant = ?", []any{kid, tenant}, &wrapped)
+		found, err := tx.Row("SELECT private_wrapped FROM tenant_keys WHERE id = ? AND (tenant = ? OR substr(tenant, 1, 9) = ?)", []any{kid, tenant, ownerless}, &wrapped)
 		if err != nil || found {
 			return err
 		}
@@ -127,28 +189,71 @@ func (k *Keys) Private(ctx context.Context, tenant, kid string) (*seal.PrivateKe
 	}
 	raw, err := k.keeper.Decrypt(ctx, wrapped)
 	if err != nil {
-		return nil, &pipeline.Error{Code: pipeline.CodeSealFailed, Place: k.name, Text: "the private key could not be unwrapped", Cause: err}
+		return nil, k.failed(err, "unwrapped")
 	}
 	return seal.NewPrivateKey(kid, raw)
 }
 
-// TenantKey is one public key, for the control topic.
-type TenantKey struct {
-	Tenant    string
+// failed is the answer when the keeper did not do its part. A code of its own says more: the keeper could not be opened.
+func (k *Keys) failed(err error, what string) error {
+	if pipeline.CodeOf(err) != "" {
+		return err
+	}
+	return &pipeline.Error{Code: pipeline.CodeSealFailed, Place: k.name, Text: "the private key could not be " + what, Cause: err}
+}
+
+// OwnedKey is one version of a key pair, without its private half.
+type OwnedKey struct {
+	Tenant    string // "" for a pipeline's
+	Pipeline  string // "" for a tenant's
 	Key       *seal.PublicKey
+	Version   int64
+	Newest    bool
+	Keeper    string
 	CreatedMS int64
 }
 
-// Public are the newest public keys of all tenants: what pipelines seal to.
-func (k *Keys) Public(ctx context.Context) (out []TenantKey, err error) {
+// Public are the newest public keys of all tenants and pipelines: what pipelines seal to.
+func (k *Keys) Public(ctx context.Context) (out []OwnedKey, err error) {
+	all, err := k.all(ctx)
+	for _, key := range all {
+		if key.Newest {
+			out = append(out, key)
+		}
+	}
+	return out, err
+}
+
+// List are all versions of the keys that the actor may know of. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+func (k *Keys) List(ctx context.Context, who Actor) (out []OwnedKey, err error) {
+	if err := k.c.Check(ctx, who, PermRead, ""); err != nil {
+		return nil, err
+	}
+	all, err := k.all(ctx)
+	for _, key := range all {
+		if key.Tenant == "" || k.c.roles.sees(who, key.Tenant) {
+			out = append(out, key)
+		}
+	}
+	return out, err
+}
+
+func (k *Keys) all(ctx context.Context) (out []OwnedKey, err error) {
 	err = k.c.db.Read(ctx, func(tx *ledger.Tx) error {
 		out = nil
-		return tx.Each("SELECT tenant, id, public_key, created_ms FROM tenant_keys t WHERE version = (SELECT max(version) FROM tenant_keys m WHERE m.tenant = t.tenant) ORDER BY tenant", nil, func(scan func(...any) error) error {
-			var key TenantKey
+		return tx.Each("SELECT tenant, id, version, public_key, keeper, created_ms FROM tenant_keys ORDER BY tenant, version", nil, func(scan func(...any) error) error {
+			var key OwnedKey
 			var id string
 			var raw []byte
-			if err := scan(&key.Tenant, &id, &raw, &key.CreatedMS); err != nil {
+			if err := scan(&key.Tenant, &id, &key.Version, &raw, &key.Keeper, &key.CreatedMS); err != nil {
 				return err
+			}
+			if n := len(out); n > 0 && out[n-1].owner() == key.Tenant {
+				out[n-1].Newest = false
+			}
+			key.Newest = true
+			if name, ok := strings.CutPrefix(key.Tenant, ownerless); ok {
+				key.Tenant, key.Pipeline = "", name
 			}
 			var err error
 			key.Key, err = seal.NewPublicKey(id, raw)
@@ -159,13 +264,50 @@ func (k *Keys) Public(ctx context.Context) (out []TenantKey, err error) {
 	return out, err
 }
 
-// Destroy deletes every private key of a tenant: what was sealed for it, in the ledger, in topics, in backups, cannot be opened
-// any more, and nothing brings it back. It returns the kids. A legal hold on any item of the tenant refuses it. Callers then
-// make their openers forget the tenant. Codes: ERR_REASON_MISSING, ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_LEGAL_HOLD,
-// ERR_KEY_UNKNOWN (it has none), ERR_LEDGER_*.
-func (k *Keys) Destroy(ctx context.Context, who Actor, tenant, reason string) (kids []string, err error) {
+func (o *OwnedKey) owner() string {
+	if o.Tenant == "" {
+		return ownerless + o.Pipeline
+	}
+	return o.Tenant
+}
+
+// Tenants are the tenants that have items and may have a key, at most limit of them.
+func (k *Keys) Tenants(ctx context.Context, limit int) (out []string, err error) {
+	err = k.c.db.Read(ctx, func(tx *ledger.Tx) error {
+		out = nil
+		return tx.Each("SELECT DISTINCT tenant FROM group_rollup ORDER BY tenant LIMIT ?", []any{limit}, func(scan func(...any) error) error {
+			var tenant string
+			err := scan(&tenant)
+			if HasKey(tenant) {
+				out = append(out, tenant)
+			}
+			return err
+		})
+	})
+	return out, err
+}
+
+// Unreached counts the items of a tenant that are sealed to a pipeline's key: destroying the tenant's key leaves them readable for who
+// has the ledger. Erase them as items.
+func (k *Keys) Unreached(ctx context.Context, tenant string) (n int64, err error) {
+	err = k.c.db.Read(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.Row("SELECT count(*) FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.tenant = ? AND (i.enc LIKE 'hpke1;p%' OR x.enc LIKE 'hpke1;p%')", []any{tenant}, &n)
+		return err
+	})
+	return n, err
+}
+
+// Destroy deletes every private key of a tenant but the version but, which is "" for none: what was sealed to them, in the ledger, in
+// topics, in backups, cannot be opened any more, and nothing brings it back. It returns the kids. A legal hold on any item of the
+// tenant refuses it. To erase a tenant whose records still come, Rotate first and publish the new key: what is sealed to a destroyed
+// one is lost. Callers then make their openers forget the tenant. Codes: ERR_REASON_MISSING, ERR_PERMISSION_DENIED,
+// ERR_TENANT_FORBIDDEN, ERR_LEGAL_HOLD, ERR_KEY_UNKNOWN (it has none), ERR_LEDGER_*.
+func (k *Keys) Destroy(ctx context.Context, who Actor, tenant, but, reason string) (kids []string, err error) {
 	if err := firstOf(needs(pipeline.CodeReasonMissing, reason, "a reason"), k.c.Check(ctx, who, PermErase, tenant)); err != nil {
 		return nil, err
+	}
+	if !HasKey(tenant) {
+		return nil, pipeline.Errorf(pipeline.CodeKeyUnknown, tenant, "no tenant is called so; the key of a pipeline belongs to no tenant and is not destroyed")
 	}
 	err = k.c.db.Write(ctx, func(tx *ledger.Tx) error {
 		kids = nil
@@ -182,7 +324,9 @@ func (k *Keys) Destroy(ctx context.Context, who Actor, tenant, reason string) (k
 		if err := tx.Each("SELECT id FROM tenant_keys WHERE tenant = ? ORDER BY version", []any{tenant}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
-			kids = append(kids, id)
+			if id != but {
+				kids = append(kids, id)
+			}
 			return err
 		}); err != nil {
 			return err
@@ -190,7 +334,7 @@ func (k *Keys) Destroy(ctx context.Context, who Actor, tenant, reason string) (k
 		if len(kids) == 0 {
 			return pipeline.Errorf(pipeline.CodeKeyUnknown, tenant, "the tenant has no key here")
 		}
-		if _, err := tx.Exec("DELETE FROM tenant_keys WHERE tenant = ?", tenant); err != nil {
+		if _, err := tx.Exec("DELETE FROM tenant_keys WHERE tenant = ? AND id <> ?", tenant, but); err != nil {
 			return err
 		}
 		seq, err := tx.Next("erasure_log", int64(len(kids)))

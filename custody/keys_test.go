@@ -86,13 +86,13 @@ func TestSealedLettersOpenUntilTheTenantsKeyIsDestroyed(t *testing.T) {
 		if err := e.Store.SQL(t).QueryRow("SELECT value FROM repair_payloads").Scan(&stored); err != nil || bytes.Contains(stored, []byte("mended")) {
 			t.Fatal("the repair stands in clear", err)
 		}
-		if _, err := keys.Destroy(e.Ctx, custodytest.Operator, "acme", "left"); pipeline.CodeOf(err) != pipeline.CodePermissionDenied {
+		if _, err := keys.Destroy(e.Ctx, custodytest.Operator, "acme", "", "left"); pipeline.CodeOf(err) != pipeline.CodePermissionDenied {
 			t.Fatal(err)
 		}
 		if _, err := items.LegalHold(e.Ctx, custodytest.Admin, custody.One(l.Item), "case"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := keys.Destroy(e.Ctx, custodytest.Admin, "acme", "left"); pipeline.CodeOf(err) != pipeline.CodeLegalHold {
+		if _, err := keys.Destroy(e.Ctx, custodytest.Admin, "acme", "", "left"); pipeline.CodeOf(err) != pipeline.CodeLegalHold {
 			t.Fatal(err)
 		}
 		if _, err := items.Unhold(e.Ctx, custodytest.Admin, custody.One(l.Item), "closed"); err != nil {
@@ -102,7 +102,7 @@ func TestSealedLettersOpenUntilTheTenantsKeyIsDestroyed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kids, err := keys.Destroy(e.Ctx, custodytest.Admin, "acme", "left")
+		kids, err := keys.Destroy(e.Ctx, custodytest.Admin, "acme", "", "left")
 		if err != nil || len(kids) != 1 {
 			t.Fatal(kids, err)
 		}

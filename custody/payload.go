@@ -92,7 +92,7 @@ func (c *Items) Open(ctx context.Context, who Actor, id pipeline.ID, reason stri
 func (c *Items) Stored(tx *ledger.Tx, it *Item) (Bytes, error) { return c.stored(tx, it) }
 
 // Faithful returns the bytes that the source held. Inline: from the ledger. Source: read from the source topic, if it still has
-// them. Either way the keyed digest must agree. It is for those who send or repair, not for people to read: nothing is
+// them. Vault: opened, or from the source where a verification value was taken out of them. Always the keyed digest must agree. It is for those who send or repair, not for people to read: nothing is
 // revealed. Codes: ERR_PAYLOAD_MISSING (gone, or no access to the source), ERR_PAYLOAD_UNFAITHFUL (only redacted bytes exist, or
 // what was found has another digest), ERR_ERASED, ERR_KEY_*, ERR_BROKER_*.
 func (c *Items) Faithful(ctx context.Context, it *Item) (Bytes, error) {
@@ -112,7 +112,19 @@ func (c *Items) Faithful(ctx context.Context, it *Item) (Bytes, error) {
 	case deadletter.Source:
 		return c.fromSource(ctx, it)
 	case deadletter.Vault:
-		return Bytes{}, pipeline.Errorf(pipeline.CodePayloadMissing, string(it.ID), "its faithful bytes are in the vault, which this ledger does not hold")
+		b, err := c.fromVault(ctx, it)
+		switch code := pipeline.CodeOf(err); {
+		case err == nil && b.Faithful:
+			return b, nil
+		case err == nil:
+			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "a verification value was taken out of the bytes in the vault")
+		case code != pipeline.CodePayloadMissing:
+			return Bytes{}, err // the source may still have them: what was erased or cannot be opened is not looked for there
+		}
+		if b, serr := c.fromSource(ctx, it); serr == nil {
+			return b, nil
+		}
+		return Bytes{}, err
 	}
 	return Bytes{}, pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "redaction changed its bytes, and no copy of the source's bytes exists")
 }

@@ -219,8 +219,9 @@ func (c *Items) withoutItems(ctx context.Context) ([]Missing, error) {
 
 // RebuildTopics are the topics that a rebuild reads of a cluster: those of its custodian.
 func RebuildTopics(t Topics) []string {
+	letters := slices.Concat(t.Letters, t.Vaults)
 	if t.Sources {
-		return CustodianTopics(t.Prefix, t.Letters)
+		return CustodianTopics(t.Prefix, letters)
 	}
-	return t.Letters
+	return letters
 }

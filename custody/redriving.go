@@ -283,7 +283,7 @@ type NewRepair struct {
 
 // StoreRepairs keeps repairs and brings their items TRIAGED -> REPAIRED; a repaired item may be repaired anew (it is
 // brought back to TRIAGED first). Digests After are made here. Repairs always start from the original bytes, so a second
-// repair does not build on the first. The payload is sealed when the item's is. Codes: ERR_SEAL_FAILED, ERR_LEDGER_*.
+// repair does not build on the first. The payload is sealed when the item's is, or when redaction changed it. Codes: ERR_SEAL_FAILED, ERR_LEDGER_*.
 func (c *Items) StoreRepairs(tx *ledger.Tx, who Actor, list []NewRepair) (stored []*StoredRepair, skips []Skip, err error) {
 	ids := make([]pipeline.ID, len(list))
 	for i := range list {
@@ -325,25 +325,22 @@ func (c *Items) storeRepair(tx *ledger.Tx, who Actor, it *Item, r *NewRepair) er
 	s := &r.StoredRepair
 	s.ID, s.Tenant, s.N, s.AtMS, s.By = randomID("x"), it.Tenant, n+1, tx.NowMS(), who.Subject
 	s.After = pipeline.Digest(c.id.Digest(r.Bytes.Value))
-	value, enc := r.Bytes.Value, ""
-	if it.Enc != "" && value != nil {
-		if c.sealer == nil {
-			return pipeline.Errorf(pipeline.CodeSealFailed, string(it.ID), "its payload is sealed and this process has no keys to seal the repair")
-		}
-		var err error
-		if value, enc, err = c.sealer.Seal(it.Tenant, value, []byte(s.ID)); err != nil {
-			return err
-		}
+	row := []any{s.ID, it.ID, it.Tenant, r.Bytes.Key, r.Bytes.Value, packHeaders(r.Bytes.Headers), ""}
+	sealed, enc, plain, err := c.sealRepair(it, s.ID, r.Bytes)
+	if err != nil {
+		return err
+	}
+	if !plain {
+		row = []any{s.ID, it.ID, it.Tenant, nil, sealed, packHeaders(nil), enc} // key and headers are in it
 	}
 	if err := tx.Insert("repairs", []string{"id", "item", "tenant", "n", "transform", "version", "artifact", "config_digest", "config", "before_digest", "after_digest", "at_ms", "actor", "report", "faithful", "new_identity"},
 		[][]any{{s.ID, it.ID, it.Tenant, s.N, s.Transform, s.Version, s.Artifact, s.ConfigDigest, s.Config, s.Before, s.After, s.AtMS, s.By, s.Report, s.Faithful, s.NewIdentity}}); err != nil {
 		return err
 	}
-	if err := tx.Insert("repair_payloads", []string{"repair", "item", "tenant", "record_key", "value", "headers", "enc"},
-		[][]any{{s.ID, it.ID, it.Tenant, r.Bytes.Key, value, packHeaders(r.Bytes.Headers), enc}}); err != nil {
+	if err := tx.Insert("repair_payloads", []string{"repair", "item", "tenant", "record_key", "value", "headers", "enc"}, [][]any{row}); err != nil {
 		return err
 	}
-	_, _, err := c.move(tx, who, []*Item{it}, change{ev: Repair, cols: []string{"repair"}, args: []any{s.ID}, keep: func(it *Item) { it.Repair = s.ID },
+	_, _, err = c.move(tx, who, []*Item{it}, change{ev: Repair, cols: []string{"repair"}, args: []any{s.ID}, keep: func(it *Item) { it.Repair = s.ID },
 		detail: map[string]string{"repair": s.ID, "transform": s.Transform + "@" + s.Version, "artifact": string(s.Artifact), "config": string(s.ConfigDigest), "before": string(s.Before), "after": string(s.After)}})
 	return err
 }
@@ -373,16 +370,13 @@ func (c *Items) RepairedBytes(tx *ledger.Tx, it *Item) (Bytes, *StoredRepair, er
 		if !found {
 			return Bytes{}, nil, missing
 		}
-		if b.Headers, err = unpackHeaders(headers); err != nil {
-			return Bytes{}, nil, err
-		}
 		if enc != "" {
-			if c.opener == nil {
-				return Bytes{}, nil, pipeline.Errorf(pipeline.CodeKeyUnknown, string(it.ID), "its bytes are sealed and this process has no keys")
-			}
-			if b.Value, err = c.opener.Open(it.Tenant, enc, b.Value, []byte(it.Repair)); err != nil {
-				return Bytes{}, nil, err
-			}
+			b, err = c.openRecord(it, it.Tenant, enc, b.Value, []byte(it.Repair))
+		} else {
+			b.Headers, err = unpackHeaders(headers)
+		}
+		if err != nil {
+			return Bytes{}, nil, err
 		}
 		if got := pipeline.Digest(c.id.Digest(b.Value)); got != all[i].After {
 			return Bytes{}, nil, pipeline.Errorf(pipeline.CodeLedgerCorrupt, string(it.ID), "the repaired bytes are not those of repair %s", it.Repair)

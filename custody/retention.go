@@ -156,7 +156,7 @@ func byFlags(items []*Item) map[Flag][]*Item {
 	return out
 }
 
-// dropPayloads deletes what the ledger holds of items, repaired bytes included.
+// dropPayloads deletes what the ledger holds of items, repaired bytes and the vault's included.
 func dropPayloads(tx *ledger.Tx, items []*Item) error {
 	byWeek := map[int64][]string{}
 	var all []string
@@ -174,8 +174,12 @@ func dropPayloads(tx *ledger.Tx, items []*Item) error {
 		return nil
 	}
 	in, arg := tx.In("item", all)
-	_, err := tx.Exec("DELETE FROM repair_payloads WHERE "+in, arg)
-	return err
+	for _, table := range [...]string{"repair_payloads", "vault"} {
+		if _, err := tx.Exec("DELETE FROM "+table+" WHERE "+in, arg); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WouldExpire counts what Expire would do now, and changes nothing. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.

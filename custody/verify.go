@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"reprieve.dev/ledger"
@@ -77,6 +78,9 @@ func (v *Verified) add(place, format string, args ...any) {
 	}
 }
 
+// vaultMS is how long a letter may be in the ledger before its vault message: they stand on two topics.
+const vaultMS = 60_000
+
 func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 	const lastOf = `(SELECT %s FROM dlq_message_custody_ledger h WHERE h.item = items.id AND %s ORDER BY h.seq DESC LIMIT 1)`
 	q := "SELECT " + itemColumns + ", p_item, record_key, value, headers, " + fmt.Sprintf(lastOf, "to_state", "h.to_state <> ''") + ", " + fmt.Sprintf(lastOf, "evidence", "h.evidence IS NOT NULL") + `
@@ -110,6 +114,16 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? ORDER BY i.id LIMIT 100",
+		[]any{tx.NowMS() - vaultMS},
+		func(scan func(...any) error) error {
+			var item string
+			err := scan(&item)
+			v.add("vault/"+item, "its letter says that its bytes are in the vault, and they are not in the ledger")
+			return err
+		}); err != nil {
 		return err
 	}
 	return tx.Each("SELECT h.item, min(h.seq) FROM dlq_message_custody_ledger h LEFT JOIN items i ON i.id = h.item WHERE h.item <> '' AND h.event IN ('dead_letter', 'park') AND i.id IS NULL GROUP BY h.item ORDER BY h.item LIMIT 100", nil,

@@ -26,20 +26,12 @@ func (c *Items) WindowBytes(tx *ledger.Tx, items []*Item, repairs map[pipeline.I
 			plain = append(plain, string(it.ID))
 		}
 	}
-	keep := func(it *Item, b Bytes, headers []byte, enc, aad string) {
-		b.TimeMS, b.TimeType = it.OriginalMS, it.TimeType
-		var err error
-		if b.Headers, err = unpackHeaders(headers); err == nil && enc != "" && b.Value != nil {
-			if c.opener == nil {
-				err = pipeline.Errorf(pipeline.CodeKeyUnknown, string(it.ID), "its bytes are sealed and this process has no keys")
-			} else {
-				b.Value, err = c.opener.Open(it.Tenant, enc, b.Value, []byte(aad))
-			}
-		}
+	keep := func(it *Item, b Bytes, err error) {
 		if err != nil {
 			failed[it.ID] = err
 			return
 		}
+		b.TimeMS, b.TimeType = it.OriginalMS, it.TimeType
 		found[it.ID] = b
 	}
 	if len(plain) > 0 {
@@ -53,7 +45,11 @@ func (c *Items) WindowBytes(tx *ledger.Tx, items []*Item, repairs map[pipeline.I
 				return err
 			}
 			if it := byID[id]; it != nil && week == it.PayloadWeek {
-				keep(it, b, headers, it.Enc, string(id))
+				var err error
+				if b.Headers, err = unpackHeaders(headers); err == nil {
+					err = c.unseal(it, &b)
+				}
+				keep(it, b, err)
 			}
 			return nil
 		}); err != nil {
@@ -70,7 +66,13 @@ func (c *Items) WindowBytes(tx *ledger.Tx, items []*Item, repairs map[pipeline.I
 				return err
 			}
 			if it := byRepair[repair]; it != nil {
-				keep(it, b, headers, enc, repair)
+				var err error
+				if enc != "" {
+					b, err = c.openRecord(it, it.Tenant, enc, b.Value, []byte(repair))
+				} else {
+					b.Headers, err = unpackHeaders(headers)
+				}
+				keep(it, b, err)
 			}
 			return nil
 		}); err != nil {

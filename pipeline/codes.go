@@ -169,6 +169,7 @@ const (
 	CodeErased             Code = "ERR_ERASED"
 	CodeKeyDestroyed       Code = "ERR_KEY_DESTROYED"
 	CodeKeyUnknown         Code = "ERR_KEY_UNKNOWN"
+	CodeKeyUnpublished     Code = "ERR_KEY_UNPUBLISHED"
 	CodeSealFailed         Code = "ERR_SEAL_FAILED"
 	CodeSealBroken         Code = "ERR_SEAL_BROKEN"
 	CodeSelectionInvalid   Code = "ERR_SELECTION_INVALID"
@@ -607,9 +608,12 @@ var codeTable = []CodeInfo{
 	{CodeKeyUnknown, ClassNone, ActPause, nil, ExitInput,
 		"no such key is configured",
 		"Add the key to the worker file."},
+	{CodeKeyUnpublished, ClassNone, ActPause, nil, ExitEnvironment,
+		"no public key to seal to is on the control topic",
+		"Run a custodian with the same worker file: reprieve run --roles custodian. It makes the keys and publishes them."},
 	{CodeSealFailed, ClassNone, ActPause, nil, ExitRuntime,
 		"the bytes could not be sealed",
-		"Check the tenant's public key."},
+		"Check keys.keeper and that what it names answers."},
 	{CodeSealBroken, ClassNone, ActPause, nil, ExitRefused,
 		"the sealed bytes do not open: they were changed, or sealed for another tenant, key or item",
 		"Compare the item's id and reprieve-enc with the letter on the topic; restore the bytes from there."},

@@ -163,6 +163,20 @@ func WriteSecret(path string, n int) error {
 	return writePrivate(path, []byte(base64.StdEncoding.EncodeToString(b)+"\n"))
 }
 
+// ReadSecret reads what WriteSecret wrote: n bytes. A file that others may read is refused. Codes: ERR_CONFIG_READ, ERR_CONFIG_UNSAFE
+// (mode), ERR_CONFIG_VALUE.
+func ReadSecret(path string, n int) ([]byte, error) {
+	text, err := readPrivate(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(b) != n {
+		return nil, refuse(codeKey, path, "it is not the base64 of %d bytes", n)
+	}
+	return b, nil
+}
+
 func checkSubject(s string) error {
 	if s == "" || len(s) > 256 || strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 		return refuse(codeKey, "", "a subject is one line of 1 to 256 characters")

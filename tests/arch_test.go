@@ -79,6 +79,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/go-plugin":             {"plugins", "plugins/sdk"},
 	"google.golang.org/grpc":                     {"plugins", "plugins/sdk", "plugins/wire"},
 	"github.com/danielgtaylor/huma":              {"api"},
+	"gocloud.dev":                                {"worker", "cmd/reprieve"},
 	"github.com/spf13/cobra":                     {"cmd/reprieve"},
 	"github.com/prometheus/client_golang":        {"worker", "api", "cmd/reprieve"},
 }

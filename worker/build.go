@@ -110,7 +110,8 @@ func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Reg
 	}
 }
 
-// Assemble builds the stages of a pipeline and the options of its engine, without source and sinks: what run and try share.
+// Assemble builds the stages of a pipeline and the options of its engine, without source, sinks and the keys to seal with: what run
+// and try share. Where Seal.Topic is set, the caller sets Seal.Sealer.
 func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup func(string) (codec.Registry, error)) (engine.Options, pipeline.Close, error) {
 	c := pp.Config
 	layout := &pipeline.Layout{}
@@ -128,6 +129,9 @@ func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup fu
 		return o, nil, err
 	}
 	o.Sanitize = sanitize
+	if o.Seal, err = pp.sealing(p, keys); err != nil {
+		return o, nil, err
+	}
 	var closers []pipeline.Close
 	closeAll := func() error {
 		var errs []error
@@ -195,7 +199,10 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 			w.o.Log.Warn("a stage did not close", "pipeline", c.Name, "cause", err.Error())
 		}
 	})
-	if o.Cluster, err = w.preflight(ctx, pp, source, letters); err != nil {
+	if err := w.preflight(ctx, pp, source, letters, &o); err != nil {
+		return nil, err
+	}
+	if err := w.openSealing(ctx, ps, &o); err != nil {
 		return nil, err
 	}
 	o.Observe = observe
@@ -320,20 +327,19 @@ func (w *Worker) registry(name string) (codec.Registry, error) {
 	return r, nil
 }
 
-// preflight asks the brokers whether the topics are there and safe, and returns the id of the source's cluster. Codes:
-// ERR_TOPIC_MISSING, ERR_TOPIC_UNSAFE, ERR_BROKER_*.
-func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letters kafka.Cluster) (string, error) {
+// preflight asks the brokers whether the topics are there and safe, and completes o by what they say: the id of the source's cluster
+// and how much the vault takes. Codes: ERR_TOPIC_MISSING, ERR_TOPIC_UNSAFE, ERR_BROKER_*.
+func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letters kafka.Cluster, o *engine.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	c := pp.Config
 	admin, err := kafka.NewAdmin(source)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer admin.Close()
-	id, err := admin.ClusterID(ctx)
-	if err != nil {
-		return "", err
+	if o.Cluster, err = admin.ClusterID(ctx); err != nil {
+		return err
 	}
 	prefix := w.o.Plan.Config.Topics.Prefix
 	wanted := slices.Concat(c.Source.Topics, pp.Targets, []string{deadletter.SettlementsTopic(prefix), deadletter.OutcomesTopic(prefix), deadletter.ControlTopic(prefix)})
@@ -342,36 +348,46 @@ func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letter
 	}
 	have, err := admin.Topics(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, t := range wanted {
 		if _, ok := have[t]; !ok {
-			return "", pipeline.Errorf(pipeline.CodeTopicMissing, "cluster "+source.Name, "the topic %s of pipeline %s does not exist", t, c.Name)
+			return pipeline.Errorf(pipeline.CodeTopicMissing, "cluster "+source.Name, "the topic %s of pipeline %s does not exist", t, c.Name)
 		}
 	}
 	if err := safeControl(ctx, admin, deadletter.ControlTopic(prefix), have); err != nil {
-		return "", err
+		return err
 	}
 	if letters.Name != source.Name {
 		if admin, err = kafka.NewAdmin(letters); err != nil {
-			return "", err
+			return err
 		}
 		defer admin.Close()
 	}
-	info, err := admin.Info(ctx, c.Quarantine.Topic)
+	if _, err := kept(ctx, admin, c.Quarantine.Topic, "dead-letter", c.Quarantine.Retention.Std()); err != nil || o.Seal.Topic == "" {
+		return err
+	}
+	info, err := kept(ctx, admin, o.Seal.Topic, "vault", c.Quarantine.Retention.Std())
+	o.Seal.MaxBytes = int(info.MaxMessage)
+	return err
+}
+
+// kept refuses a topic that would lose letters before custody ends. what is its name for people.
+func kept(ctx context.Context, admin *kafka.Admin, topic, what string, keep time.Duration) (pipeline.TopicInfo, error) {
+	info, err := admin.Info(ctx, topic)
 	if err != nil {
-		return "", err
+		return info, err
 	}
 	if info.Compacted {
-		return "", pipeline.Errorf(pipeline.CodeTopicUnsafe, c.Quarantine.Topic, "the dead-letter topic is compacted: letters with the same key would be lost").
+		return info, pipeline.Errorf(pipeline.CodeTopicUnsafe, topic, "the %s topic is compacted: what has the same key would be lost", what).
 			With("set cleanup.policy=delete on it")
 	}
-	if keep := c.Quarantine.Retention.Std().Milliseconds(); info.RetentionMS >= 0 && info.RetentionMS < keep {
-		return "", pipeline.Errorf(pipeline.CodeTopicUnsafe, c.Quarantine.Topic, "the dead-letter topic keeps letters for %s, custody needs %s",
-			time.Duration(info.RetentionMS)*time.Millisecond, c.Quarantine.Retention.Std()).
-			With(fmt.Sprintf("set retention.ms=%d on it", keep))
+	if info.RetentionMS >= 0 && info.RetentionMS < keep.Milliseconds() {
+		return info, pipeline.Errorf(pipeline.CodeTopicUnsafe, topic, "the %s topic keeps its messages for %s, custody needs %s",
+			what, time.Duration(info.RetentionMS)*time.Millisecond, keep).
+			With(fmt.Sprintf("set retention.ms=%d on it", keep.Milliseconds()))
 	}
-	return id, nil
+	return info, nil
 }
 
 // safeControl refuses a control topic that would forget entries or give them in no order.

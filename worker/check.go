@@ -150,8 +150,6 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 		}
 	}
 	add(c.Source.Ordering.Scope != "none" && c.Source.Ordering.OnQuarantine != "none", "source.ordering", "blocked keys and partitions (ordering)")
-	add(c.Quarantine.Encrypt, "quarantine.encrypt", "sealed letters (encrypt: true)")
-	add(c.Quarantine.SealOriginals, "quarantine.seal_originals", "vault topics (seal_originals)")
 	add(len(c.Quarantine.Fallback) > 0, "quarantine.fallback", "fallback stores")
 	add(c.Reconcile.Mode == "http", "reconcile", "reconcile questions over HTTP")
 	add(doc.Has("breaker") && !c.Breaker.Off, "breaker", "breakers")

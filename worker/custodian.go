@@ -13,18 +13,21 @@ import (
 	"reprieve.dev/seal"
 )
 
-// intakes are the topics that custodians read, by cluster: dead letters of our pipelines and adopted ones, settlements and
+// intakes are the topics that custodians read, by cluster: dead letters of our pipelines and adopted ones, vaults, settlements and
 // outcomes of the clusters that pipelines read from.
 func (p *Plan) intakes() map[string]*intake {
 	out := map[string]*intake{}
 	of := func(cluster string) *intake {
 		if out[cluster] == nil {
-			out[cluster] = &intake{letters: map[string]bool{}, adopt: map[string]custody.Adoption{}}
+			out[cluster] = &intake{letters: map[string]bool{}, vaults: map[string]bool{}, adopt: map[string]custody.Adoption{}}
 		}
 		return out[cluster]
 	}
 	for _, pp := range p.Pipelines {
 		of(pp.Config.Quarantine.Cluster).letters[pp.Config.Quarantine.Topic] = true
+		if p.Vaulted() {
+			of(pp.Config.Quarantine.Cluster).vaults[pp.Config.Quarantine.VaultTopic()] = true
+		}
 		of(pp.Config.Source.Cluster).own = true
 	}
 	for _, a := range p.Config.Custody.Adopt {
@@ -41,6 +44,7 @@ func (p *Plan) intakes() map[string]*intake {
 
 type intake struct {
 	letters map[string]bool
+	vaults  map[string]bool
 	adopt   map[string]custody.Adoption
 	own     bool // settlements and outcomes are here
 }

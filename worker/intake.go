@@ -124,6 +124,15 @@ func (w *Worker) runIntake(ctx context.Context) error {
 			}
 			return pp.Config.Quarantine.Topic, sinks[pp.Config.Quarantine.Cluster], true
 		}}
+	if p.Vaulted() {
+		v := p.OpenVault(ctx, items, w.o.Clock) // its keeper is not asked: sealing needs public halves alone
+		o.Sealer = func(name string) pipeline.Sealer {
+			if pp := targets[name]; pp == nil || !pp.Config.Quarantine.Encrypt {
+				return nil
+			}
+			return v.Sealer
+		}
+	}
 	if outcomes != "" {
 		if err := open("outcomes of ", outcomes); err != nil {
 			return err

@@ -62,7 +62,7 @@ func (p *Plan) seat(ctx context.Context, name string, in *intake, o seatOptions)
 	if err != nil {
 		return nil, err
 	}
-	s.options = custody.CustodianOptions{Source: src, Cluster: id, Prefix: t.Prefix, Adopt: in.adopt, Ring: o.keys.Ring, Writers: writers,
+	s.options = custody.CustodianOptions{Source: src, Cluster: id, Prefix: t.Prefix, Adopt: in.adopt, Vaults: in.vaults, Ring: o.keys.Ring, Writers: writers,
 		Sanitizer: sanitize, Kafka: log, Log: o.log}
 	return s, nil
 }
@@ -79,7 +79,7 @@ func (s *seat) Close() error {
 
 // topicsOf are the topics of an intake, without the cluster that they are on.
 func (p *Plan) topicsOf(in *intake) custody.Topics {
-	return custody.Topics{Prefix: p.Config.Topics.Prefix, Letters: slices.Sorted(maps.Keys(in.letters)), Sources: in.own, Adopt: in.adopt}
+	return custody.Topics{Prefix: p.Config.Topics.Prefix, Letters: slices.Sorted(maps.Keys(in.letters)), Vaults: slices.Sorted(maps.Keys(in.vaults)), Sources: in.own, Adopt: in.adopt}
 }
 
 // auditCluster is where the audit topic is: the cluster of the first pipeline's dead letters, else of the first adopted topic.

@@ -48,6 +48,9 @@ func (p *Plan) Topics(sources int) []TopicPlan {
 		}
 		add(c.Source.Cluster, c.Retry.Topic, "retry", sources, map[string]string{"cleanup.policy": "delete"})
 		add(c.Quarantine.Cluster, c.Quarantine.Topic, "dead letters", c.Quarantine.Partitions, days(c.Quarantine.Retention.Std().Milliseconds()))
+		if p.Vaulted() {
+			add(c.Quarantine.Cluster, c.Quarantine.VaultTopic(), "sealed records", c.Quarantine.Partitions, days(c.Quarantine.Retention.Std().Milliseconds()))
+		}
 		add(c.Source.Cluster, deadletter.SettlementsTopic(prefix), "settlements", 3, days(custody))
 		add(c.Source.Cluster, deadletter.OutcomesTopic(prefix), "outcomes", 3, days(custody))
 		add(c.Source.Cluster, deadletter.ControlTopic(prefix), "control", 1, map[string]string{"cleanup.policy": "compact"})

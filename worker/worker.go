@@ -94,9 +94,13 @@ func (w *Worker) Draining() bool {
 }
 
 // Run runs every pipeline and role until ctx ends, then drains them. A pipeline that ends with an error is started again, later
-// and later; the others go on. When all of them need somebody to mend something first, Run returns the first reason.
+// and later; the others go on. When all of them need somebody to mend something first, Run returns the first reason; and at once when
+// there is a custodian to run and the keeper that its files name cannot be opened.
 func (w *Worker) Run(ctx context.Context) error {
 	w.ctx = ctx
+	if err := w.checkKeeper(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -137,6 +141,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if slices.Contains(w.o.Roles, RoleCustodian) {
 		wg.Go(func() { w.custodians(ctx) })
 		wg.Go(func() { w.superviseIntake(ctx) })
+		if w.o.Plan.Vaulted() {
+			wg.Go(func() { w.superviseKeys(ctx) })
+		}
 	}
 	wg.Wait()
 	failed.Lock()

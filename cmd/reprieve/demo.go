@@ -332,7 +332,7 @@ func (t *teller) showLetters(letters []letterAt) {
 		seen[l.l.Failure.Code] = true
 	}
 	one := letters[0]
-	fmt.Fprintf(t.a.out, "\n   The headers of the first (value: %d bytes, kept as they were unless a secret stood in them):\n", len(one.r.Value))
+	fmt.Fprintf(t.a.out, "\n   The headers of the first (value: %d bytes, redacted, then sealed for its tenant; the keys are in the ledger):\n", len(one.r.Value))
 	for _, h := range one.r.Headers {
 		v := strings.ReplaceAll(string(h.Value), "\n", "; ")
 		if h.Value == nil {

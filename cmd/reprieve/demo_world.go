@@ -122,7 +122,7 @@ func (w *world) startServers(ctx context.Context) error {
 
 // writeFiles puts the example's files into the folder, with keys of its own and the addresses of this run.
 func (w *world) writeFiles() error {
-	for _, k := range []string{"hmac", "identity"} {
+	for _, k := range []string{"hmac", "identity", "keeper"} {
 		if _, err := os.Stat(w.path("keys/" + k)); os.IsNotExist(err) {
 			if err := seal.WriteSecret(w.path("keys/"+k), 32); err != nil {
 				return err
@@ -132,7 +132,7 @@ func (w *world) writeFiles() error {
 	var approvers []string
 	for _, p := range []struct{ file, subject, roles string }{
 		{"operator.pem", "operator@example.com", "[operator, auditor]"}, {"finance.pem", "finance-owner@example.com", "[owner, approver]"},
-		{"controller.pem", "controller@example.com", "[approver]"}} {
+		{"controller.pem", "controller@example.com", "[approver]"}, {"privacy.pem", "privacy@example.com", "[privacy]"}} {
 		file := w.path("keys/" + p.file)
 		s, err := seal.ReadSigner(file)
 		if os.IsNotExist(statErr(file)) {

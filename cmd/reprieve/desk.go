@@ -24,8 +24,9 @@ type desk struct {
 	db     *ledger.DB
 	items  *custody.Items
 	who    custody.Actor
-	signer *seal.Signer // nil without a credential file
-	url    string       // of the ledger
+	signer *seal.Signer  // nil without a credential file
+	vault  *worker.Vault // nil: the worker file names no keeper
+	url    string        // of the ledger
 	logs   map[string]*kafka.Log
 	close  []func()
 }
@@ -81,7 +82,13 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, func() { _ = d.db.Close() }) // nothing is left to be written
-	d.items = custody.New(d.db, custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Roles: d.plan.Roles()})
+	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Roles: d.plan.Roles()}
+	if d.plan.Vaulted() {
+		d.vault = d.plan.OpenVault(ctx, custody.New(d.db, co), a.clock)
+		d.close = append(d.close, func() { _ = d.vault.Close() }) // it only asked
+		co.Opener, co.Sealer = d.vault.Opener, d.vault.Sealer
+	}
+	d.items = custody.New(d.db, co)
 	return d, nil
 }
 

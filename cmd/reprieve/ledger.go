@@ -14,7 +14,7 @@ import (
 
 func (a *app) ledgerCmd() *cobra.Command {
 	c := &cobra.Command{Use: "ledger", Short: "The database of everything that could not be processed"}
-	c.AddCommand(a.verifyCmd(), a.migrateCmd(), a.rebuildCmd(), a.expireCmd(),
+	c.AddCommand(a.verifyCmd(), a.migrateCmd(), a.rebuildCmd(), a.expireCmd(), a.eraseCmd(), a.keysCmd(),
 		a.changeCmd("hold", "Put items under legal hold: they are not expired, discarded or erased until it is lifted", "held", "matter",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.LegalHold(ctx, d.who, t, f.matter)

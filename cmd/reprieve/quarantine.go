@@ -240,8 +240,11 @@ func short(s string, most int) string {
 func (a *app) revealCmd() *cobra.Command {
 	var o opening
 	var reason string
+	var original bool
 	c := &cobra.Command{
 		Use: "reveal ID", Short: "Show the bytes that the ledger holds of an item, for a reason that is written down",
+		Long: "Reveal shows what redaction left of an item. With --original it opens the vault and shows the record as it came, secrets\n" +
+			"included: card numbers, tokens, names. Verification values are not stored anywhere. Each reveal stands in the history.",
 		Args: exactly(1, "one item id"),
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := a.open(c.Context(), o)
@@ -249,7 +252,11 @@ func (a *app) revealCmd() *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			b, err := d.items.Open(c.Context(), d.who, pipeline.ID(args[0]), reason)
+			open := d.items.Open
+			if original {
+				open = d.items.OpenOriginal
+			}
+			b, err := open(c.Context(), d.who, pipeline.ID(args[0]), reason)
 			if err != nil {
 				return err
 			}
@@ -259,7 +266,13 @@ func (a *app) revealCmd() *cobra.Command {
 				return err
 			}
 			r.Offset = s.Item.Original.Offset
-			if s.Item.Faithful != deadletter.Inline {
+			switch {
+			case original && !b.Faithful:
+				writeLine(a.err, "this is the record as it came, without its verification value: nobody may store that")
+			case original:
+			case s.Item.Faithful == deadletter.Vault:
+				writeLine(a.err, "the letter holds what redaction left of it; the record as it came is in the vault: --original")
+			case s.Item.Faithful != deadletter.Inline:
 				writeLine(a.err, "the ledger holds what redaction left of it; the bytes as they came are in: %s (%s)", s.Item.Faithful, s.Item.Original)
 			}
 			_, err = a.out.Write(append(pipeline.AppendForm(nil, s.Item.Original.TP, &r), '\n'))
@@ -268,5 +281,6 @@ func (a *app) revealCmd() *cobra.Command {
 	}
 	o.flags(c, a)
 	c.Flags().StringVar(&reason, "reason", "", "why you must see it")
+	c.Flags().BoolVar(&original, "original", false, "the record as it came, from the vault")
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"io/fs"
@@ -57,6 +58,8 @@ func exampleFolder(e *testscript.Env) error {
 			return err
 		}
 		files[path], err = fs.ReadFile(billing.Files(), path)
+		// Sealed bytes differ each time: try_sealed looks at them, the others at what is sealed.
+		files[path] = bytes.Replace(files[path], []byte("encrypt: true"), []byte("encrypt: false"), 1)
 		return err
 	})
 	if err != nil {

@@ -58,7 +58,8 @@ func (a *app) tryCmd() *cobra.Command {
 		Use: "try PIPELINE < records.jsonl", Short: "Show what a pipeline would do with records, without a broker and without effects",
 		Long: "Try reads records from standard input, one JSON object a line (topic, partition, offset, timestamp, key, value, headers; bytes\n" +
 			"as {\"text\"}, {\"hex\"} or {\"base64\"}), runs them through the pipeline, and prints a line for each: the decision, class and\n" +
-			"code, the redacted record, and the exact messages that would be written and requests that would be made.",
+			"code, the redacted record, and the exact messages that would be written and requests that would be made. Where\n" +
+			"messages are sealed, it is with a key that nobody has.",
 		Example: "  reprieve try pipelines/billing.yaml --schemas schemas < records.jsonl",
 		Args:    exactly(1, "one pipeline file"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -106,6 +107,9 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 		return err
 	}
 	defer func() { _ = shut() }() // the process ends
+	if o.Seal.Sealer, err = worker.Throwaway(clock); err != nil {
+		return err
+	}
 	trial := engine.NewTrial(o)
 	effects := worker.Calls(o.Stages)
 	trial.Answer = func(m *pipeline.Message) *pipeline.Failure {

@@ -74,7 +74,7 @@ func TestWorkerFileDefinesWhatThePipelinesName(t *testing.T) {
 		w, _, problems := config.LoadWorker(filepath.Join(dir, "reprieve.yaml"), text, opt)
 		report(t, problems)
 		report(t, config.CheckTogether(p, doc, w, config.TogetherOptions{}))
-		if p.Quarantine.Encrypt || p.Reconcile.Mode != "here" {
+		if !p.Quarantine.Encrypt || p.Reconcile.Mode != "here" {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

@@ -76,9 +76,9 @@ type Entry struct {
 const WorkerLease = 30 * time.Second
 
 // Leased tells whether the entry still counts at nowMS: what a worker says expires with its lease, unless it is a halt
-// (INV-CONTROL-STICKY); what a person says does not.
+// (INV-CONTROL-STICKY) or a public key, which is to be sealed to while no custodian runs; what a person says does not.
 func (e Entry) Leased(nowMS int64) bool {
-	return e.Person != "" || e.Kind == KindHalt || nowMS-e.AtMS <= WorkerLease.Milliseconds()
+	return e.Person != "" || e.Kind == KindHalt || e.Kind == KindTenant || nowMS-e.AtMS <= WorkerLease.Milliseconds()
 }
 
 // value is the message value (CONTRACTS 5): canonical JSON, 64-bit numbers as text.

@@ -127,10 +127,13 @@ const maxPointerKey = 4096
 
 // Pointer is the letter that says where the record is and what it was, and carries nothing of it: no value, no header of the
 // source, no key beyond 4 KiB. It is for records that fit into their own topic but not, with what a letter adds, into the
-// dead-letter topic; the faithful bytes stay in the source. It always fits into 16 KiB.
+// dead-letter topic; the faithful bytes stay where they are: in the vault, else in the source. It always fits into 16 KiB.
 func (l *Letter) Pointer() *Letter {
 	p := *l
-	p.Value, p.Headers, p.Faithful, p.Enc = nil, nil, Source, ""
+	p.Value, p.Headers, p.Enc = nil, nil, ""
+	if p.Faithful != Vault {
+		p.Faithful = Source
+	}
 	p.DigestRedacted = pipeline.Digest(seal.SHA256(nil))
 	if len(p.Key) > maxPointerKey {
 		p.Key = nil

@@ -3,6 +3,9 @@ package deadletter
 // ControlTopic is the compacted topic of worker state: breaker, blocked keys, policy, rates, halt.
 func ControlTopic(prefix string) string { return prefix + ".control" }
 
+// VaultTopic is where the sealed records of a dead-letter topic stand, on the same cluster.
+func VaultTopic(quarantine string) string { return quarantine + ".vault" }
+
 // SettlementsTopic is where each commit says what became of its interval.
 func SettlementsTopic(prefix string) string { return prefix + ".settlements" }
 

@@ -5,7 +5,6 @@ import (
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
-	"reprieve.dev/seal"
 )
 
 // work is the engine's slot in every batch: the decisions about it and the messages made from it.
@@ -27,6 +26,8 @@ type work struct {
 	stall     *pipeline.Failure // why the first record of held may neither go on nor leave
 	held      []heldRecord      // records that may not: they stay unsettled and go through the stages again later
 	tries     []uint8           // of a batch of records that were held: how often each was really tried
+	shapes    map[int32]shape   // of letters that were refused as too large
+	hidden    []int32           // records that could not be redacted: nothing of them is shown
 }
 
 func (w *work) reset(b *pipeline.Batch, p *part) {
@@ -34,6 +35,7 @@ func (w *work) reset(b *pipeline.Batch, p *part) {
 	w.decisions, w.what = w.decisions[:0], w.what[:0]
 	clear(w.hdrs)
 	w.hdrs, w.open, w.stall, w.told, w.tx, w.held = w.hdrs[:0], 0, nil, false, 0, w.held[:0]
+	w.shapes, w.hidden = nil, w.hidden[:0]
 	for _, s := range w.sendings() {
 		clear(s.Msgs)
 		s.Msgs, s.Bad, s.Batch, s.Owner = s.Msgs[:0], s.Bad[:0], b, w
@@ -156,38 +158,13 @@ func (c *core) failed(w *work, f *pipeline.Failure, d pipeline.Decision, now tim
 		w.effects.Msgs = append(w.effects.Msgs, m)
 		w.what[i] = pipeline.Retried
 	default:
-		c.quarantine(w, f, d, now, w.part != nil && w.part.refused[r.Offset].bare)
-	}
-}
-
-// bareBytes is the most that a letter without its value may have: topics that take less than this are rare.
-const bareBytes = 256 << 10
-
-// quarantine composes the letter of one failed record. With bare the value stays behind: it is too large for the topic, and
-// its faithful bytes are in the source.
-func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now time.Time, bare bool) {
-	m := pipeline.Message{Topic: c.o.Route.QuarantineTopic, Partition: -1, From: f.Index}
-	l, err := c.letter(w.batch, f, d, now)
-	if err == nil {
-		if bare {
-			l.Value, l.Faithful, l.DigestRedacted = nil, deadletter.Source, pipeline.Digest(seal.SHA256(nil))
+		s := w.shapes[f.Index]
+		if w.part != nil {
+			known := w.part.refused[r.Offset].shape
+			s.bare, s.unvaulted = s.bare || known.bare, s.unvaulted || known.unvaulted
 		}
-		err = deadletter.Append(&m, l, c.o.Route.Profiles, c.o.Ring)
-		if bare && (pipeline.CodeOf(err) == pipeline.CodeTooLarge || deadletter.Size(&m) > bareBytes) {
-			m.Headers = nil // a huge key or huge headers: the letter only points at its record
-			err = deadletter.Append(&m, l.Pointer(), c.o.Route.Profiles, c.o.Ring)
-		}
-		if !bare && pipeline.CodeOf(err) == pipeline.CodeTooLarge {
-			c.quarantine(w, f, d, now, true)
-			return
-		}
+		c.quarantine(w, f, d, now, s)
 	}
-	if err != nil {
-		w.stalls(f, pipeline.CodeRedactFailed, err) // fail closed: nothing leaves that could not be sanitised
-		return
-	}
-	w.letters.Msgs = append(w.letters.Msgs, m)
-	w.what[f.Index] = pipeline.DeadLettered
 }
 
 func (w *work) stalls(f *pipeline.Failure, code pipeline.Code, err error) {
@@ -238,9 +215,9 @@ func (c *core) trail(b *pipeline.Batch, r *pipeline.Record, f *pipeline.Failure,
 	return t
 }
 
-// letter is the dead letter of one failed record, sanitised from source bytes.
-func (c *core) letter(b *pipeline.Batch, f *pipeline.Failure, d pipeline.Decision, now time.Time) (*deadletter.Letter, error) {
-	i := int(f.Index)
+// letter is the dead letter of one failed record, sanitised from source bytes, and what of it goes to the vault; nil is nothing.
+func (c *core) letter(w *work, f *pipeline.Failure, d pipeline.Decision, now time.Time) (*deadletter.Letter, *pipeline.Clean) {
+	b, i := w.batch, int(f.Index)
 	r := &b.Recs[i]
 	v := b.Views[i]
 	if d.Code != "" && d.Code != f.Code { // the decision says more than the last failure: retries are exhausted
@@ -258,20 +235,12 @@ func (c *core) letter(b *pipeline.Batch, f *pipeline.Failure, d pipeline.Decisio
 	if r.Trail != nil { // what we signed ourselves at the last pass is written anew
 		own.Headers = deadletter.PassHeaders(nil, r.Headers, true)
 	}
-	clean, err := c.o.Sanitize.Sanitize(b.TP.Topic, &own, v)
-	if err != nil {
-		return nil, err
-	}
 	id := c.identity(b, i)
 	l := &deadletter.Letter{
 		Kind: deadletter.KindLetter, At: at, Original: at, Cluster: c.o.Cluster, OriginalMS: r.TimeMS, TimeType: r.TimeType,
-		Pipeline: c.o.Pipeline, Failure: *f, Decision: d, Identity: id, Class: pipeline.Lookup(d.Code).Class,
-		QuarantinedMS: now.UnixMilli(), Key: clean.Key, Value: clean.Value, Headers: clean.Headers,
-		DigestFaithful: pipeline.Digest(c.o.Identity.Digest(r.Value)), DigestRedacted: pipeline.Digest(seal.SHA256(clean.Value)),
-		Faithful: deadletter.Inline, Stack: c.o.Sanitize.Text(f.Stack), Reason: c.o.Sanitize.Text(f.Reason()), Exception: f.Origin,
-	}
-	if clean.Changed {
-		l.Faithful = deadletter.Source
+		Pipeline: c.o.Pipeline, Failure: *f, Decision: d, Identity: id, Class: pipeline.Lookup(d.Code).Class, QuarantinedMS: now.UnixMilli(),
+		DigestFaithful: pipeline.Digest(c.o.Identity.Digest(r.Value)),
+		Stack:          c.o.Sanitize.Text(f.Stack), Reason: c.o.Sanitize.Text(f.Reason()), Exception: f.Origin,
 	}
 	if v != nil {
 		l.Schema = v.Schema().String()
@@ -288,7 +257,7 @@ func (c *core) letter(b *pipeline.Batch, f *pipeline.Failure, d pipeline.Decisio
 	if l.Item == "" {
 		l.Item = deadletter.QuarantineID(c.o.Identity, id, c.o.Cluster, l.Original, r.Value)
 	}
-	return l, nil
+	return l, c.sanitize(w, l, i, &own, v)
 }
 
 // schemaParam is the schema that a decode failure names: the record itself could not be read.

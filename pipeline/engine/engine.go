@@ -93,6 +93,7 @@ type Options struct {
 	Control  Control                           // nil: nothing must be known before reading
 	Identify Identifier
 	Sanitize pipeline.Sanitizer
+	Seal     Sealing
 	Ring     *seal.Ring
 	Identity *seal.IdentityKey
 	Route    Route

@@ -280,20 +280,6 @@ func TestARecordThatMayNeitherGoOnNorLeaveWaitsAlone(t *testing.T) {
 	})
 }
 
-func TestUnsanitisableRecordStallsInsteadOfLeaking(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 1)
-		b.o.Sanitize = plain{refuse: true}
-		b.in(0, "poison secret")
-		b.start()
-		b.after(5 * time.Second)
-		if len(b.letters()) != 0 || b.committed("in", 0) > 0 || b.health.Load().Code != pipeline.CodeRedactFailed {
-			t.Errorf("letters %d, committed %d, health %+v", len(b.letters()), b.committed("in", 0), b.health.Load())
-		}
-		_ = b.stop()
-	})
-}
-
 func TestRevokedPartitionIsFinishedAndCommittedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)

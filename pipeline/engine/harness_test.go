@@ -82,12 +82,9 @@ func (s *wordStage) Process(_ context.Context, b *pipeline.Batch) error {
 	return nil
 }
 
-type plain struct{ refuse bool }
+type plain struct{}
 
-func (p plain) Sanitize(_ string, r *pipeline.Record, _ pipeline.View) (pipeline.Clean, error) {
-	if p.refuse && bytes.Contains(r.Value, []byte("secret")) {
-		return pipeline.Clean{}, pipeline.Errorf(pipeline.CodeRedactFailed, "", "it cannot be sure")
-	}
+func (plain) Sanitize(_ string, r *pipeline.Record, _ pipeline.View) (pipeline.Clean, error) {
 	return pipeline.Clean{Key: r.Key, Value: r.Value, Headers: r.Headers}, nil
 }
 func (plain) Text(s string) string { return s }

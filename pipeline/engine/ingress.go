@@ -47,7 +47,10 @@ func (e *Engine) probe(ctx context.Context) error {
 	if prober == nil {
 		prober = e.o.Letters
 	}
-	return prober.Probe(ctx, e.o.Route.QuarantineTopic)
+	if err := prober.Probe(ctx, e.o.Route.QuarantineTopic); err != nil || e.o.Seal.Topic == "" {
+		return err
+	}
+	return prober.Probe(ctx, e.o.Seal.Topic)
 }
 
 func (e *Engine) ingressAlert(err error) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -170,6 +171,17 @@ func (e *Engine) refused(w *work) {
 		e.refusedTx(bad, why, w)
 		return
 	}
+	again := map[int32]bool{} // too large is not an outage: these letters are composed anew
+	for k := range bad {
+		m := &bad[k]
+		if !w.told && why[k].Code == pipeline.CodeTooLarge && m.Value != nil && isLetter(w.what[m.From]) {
+			if w.shapes == nil {
+				w.shapes = map[int32]shape{}
+			}
+			w.shapes[m.From] = w.shapes[m.From].without(e.isVault(m))
+			again[m.From] = true
+		}
+	}
 	down := false
 	for k := range bad {
 		m, f := bad[k], why[k]
@@ -179,11 +191,9 @@ func (e *Engine) refused(w *work) {
 			e.pathDown(m.Topic, f)
 			down = true
 			continue
-		case w.what[m.From] == pipeline.DeadLettered:
-			if f.Code == pipeline.CodeTooLarge && m.Value != nil {
-				e.bare(w, m.From) // too large is not an outage
-				continue
-			}
+		case again[m.From]:
+			continue
+		case isLetter(w.what[m.From]):
 			e.pathDown(m.Topic, f)
 			down = true
 			w.letters.Msgs = append(w.letters.Msgs, m)
@@ -191,6 +201,9 @@ func (e *Engine) refused(w *work) {
 		}
 		f.Index = m.From
 		e.lower(w, &f, e.decideAgain(w, &f, rungOf(w.what[m.From]), now, mayWait && k >= len(bad)-calls), now)
+	}
+	for _, i := range slices.Sorted(maps.Keys(again)) {
+		e.anew(w, i, now)
 	}
 	e.holdBack(w)
 	if down {
@@ -204,14 +217,32 @@ func (e *Engine) refused(w *work) {
 // rungOf is the rung that a refused message of a record leaves to.
 func rungOf(refused pipeline.Disposition) uint8 { return decide.Rung(refused) }
 
-// bare composes the letter of record i again, without its value.
-func (e *Engine) bare(w *work, i int32) {
-	now := e.o.Clock()
+// isLetter tells whether a record left as a letter: what is refused of it then is the end of the ladder.
+func isLetter(what pipeline.Disposition) bool {
+	return what == pipeline.DeadLettered || what == pipeline.Sealed
+}
+
+func (e *Engine) isVault(m *pipeline.Message) bool {
+	return e.o.Seal.Topic != "" && m.Topic == e.o.Seal.Topic
+}
+
+// without is the shape after one of its messages was too large: the vault's, or the letter.
+func (s shape) without(vault bool) shape {
+	if vault {
+		s.unvaulted = true
+	} else {
+		s.bare = true
+	}
+	return s
+}
+
+// anew composes the letter of record i again, in the shape that is left to it.
+func (e *Engine) anew(w *work, i int32, now time.Time) {
 	f := pipeline.Failure{Index: i, Stage: "send", Code: pipeline.CodeTooLarge}
 	if first := w.batch.Failure(int(i)); first != nil {
 		f = *first
 	}
-	e.quarantine(w, &f, e.decideAgain(w, &f, rungOf(pipeline.DeadLettered), now, false), now, true)
+	e.quarantine(w, &f, e.decideAgain(w, &f, rungOf(pipeline.DeadLettered), now, false), now, w.shapes[i])
 }
 
 // decideAgain is again, and says so when the policy failed.

@@ -167,11 +167,11 @@ func (e *Engine) abortTx(why error) error {
 }
 
 // refusal is what is known of a record whose message doomed a transaction: the next pass decides a rung lower, or leaves the
-// value out of the letter.
+// value out of the letter, or the vault message away.
 type refusal struct {
 	failure pipeline.Failure
 	rung    uint8
-	bare    bool
+	shape   shape
 }
 
 // refusedTx notes the records that are at fault and aborts. A refused letter is no record's fault: the path is down.
@@ -188,12 +188,12 @@ func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *wo
 		}
 		off := w.batch.Recs[i].Offset
 		switch {
-		case w.what[i] != pipeline.DeadLettered:
+		case !isLetter(w.what[i]):
 			f.Index, f.Cause = 0, nil
 			notes[off] = refusal{failure: f, rung: rungOf(w.what[i])}
 		case f.Code == pipeline.CodeTooLarge && bad[k].Value != nil:
 			r := notes[off]
-			r.bare = true
+			r.shape = r.shape.without(e.isVault(&bad[k]))
 			notes[off] = r
 		default:
 			e.pathDown(bad[k].Topic, f)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"reprieve.dev/pipeline"
 )
@@ -12,8 +13,8 @@ type Tried struct {
 	Failure  *pipeline.Failure // nil: it goes on
 	Decision pipeline.Decision
 	What     pipeline.Disposition
-	Held     bool // not due yet
-	View     pipeline.View
+	Held     bool               // not due yet
+	View     pipeline.View      // nil also when the record could not be redacted: nothing of it is shown
 	Messages []pipeline.Message // Topic, Key, Value, Headers as they would be written; borrowed from the batch
 	Calls    []pipeline.Message // what would be called, as Options.Calls is given it; borrowed from the batch
 	Stalled  *pipeline.Failure  // the partition would pause here, and why
@@ -55,6 +56,9 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 		if b.Mark(i) == pipeline.MarkFailed {
 			r.Failure, r.Decision = &b.Failures()[next], w.decisions[next]
 			next++
+		}
+		if slices.Contains(w.hidden, int32(i)) {
+			r.View = nil
 		}
 		if l, ok := refused[int32(i)]; ok {
 			r.Failure, r.Decision = &l.failure, l.decision

@@ -28,9 +28,9 @@ func TestTheReadmeNamesWhatIsRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ named, from, to string }{
 		{"`delivery: exactly_once`", "delivery: at_least_once", "delivery: exactly_once"},
-		{"`encrypt`", "encrypt: false", "encrypt: true"},
-		{"`seal_originals`", "encrypt: false", "seal_originals: true"},
-		{"fallback stores", "encrypt: false", "fallback: [{blob: 's3://acme-letters'}]"},
+		{"`encrypt`", "encrypt: true", "encrypt: true, partitions: 6"},
+		{"`seal_originals`", "encrypt: true", "seal_originals: true"},
+		{"fallback stores", "encrypt: true", "fallback: [{blob: 's3://acme-letters'}]"},
 		{"`ordering`", "  identity:", "  ordering: {scope: key, on_quarantine: block_key}\n  identity:"},
 		{"breakers", "outage:", "breaker: {window: 10s}\noutage:"},
 		{"plugin stages", "  - route:", "  - plugin: {ref: acme/normalise@1.0.0}\n  - route:"},

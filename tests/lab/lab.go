@@ -117,11 +117,11 @@ func (l *Lab) Group(name string) string { return l.ID + "." + name }
 
 func (l *Lab) writeFiles() {
 	l.check(os.MkdirAll(filepath.Join(l.Dir, "keys"), 0o700))
-	for _, k := range []string{"hmac", "identity"} {
+	for _, k := range []string{"hmac", "identity", "keeper"} {
 		l.check(seal.WriteSecret(filepath.Join(l.Dir, "keys", k), 32))
 	}
 	approvers := "approvers:\n"
-	for file, roles := range map[string]string{"operator": "[operator]", "finance": "[owner, approver]", "second": "[approver]", "platform": "[platform]"} {
+	for file, roles := range map[string]string{"operator": "[operator]", "finance": "[owner, approver]", "second": "[approver]", "platform": "[platform]", "privacy": "[privacy, owner]"} {
 		s, err := seal.GenerateSigner(file + "@example.com")
 		l.check(err)
 		l.check(s.WriteFile(l.Key(file)))
@@ -166,7 +166,7 @@ func (l *Lab) Edit(file, old, new string) {
 	l.check(os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o644))
 }
 
-// Key is the credential file of operator, finance, second or platform.
+// Key is the credential file of operator, finance, second, platform or privacy.
 func (l *Lab) Key(who string) string { return filepath.Join(l.Dir, "keys", who+".pem") }
 
 func (l *Lab) environment() []string {

@@ -1,0 +1,3 @@
+package main
+
+import _ "gocloud.dev/secrets/hashivault" // hashivault://: Vault, OpenBao and what speaks their transit API

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"time"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/seal"
+)
+
+// Sealing says what leaves sealed. The zero value seals nothing: what cannot be redacted then stays in the source alone.
+type Sealing struct {
+	Sealer    pipeline.Sealer
+	Topic     string             // of the vault; "" is none
+	Letters   bool               // values of letters are sealed
+	Originals bool               // what redaction changed is kept, sealed, in the vault
+	Strip     pipeline.Sanitizer // takes verification values, and nothing else, out of what goes to the vault
+	MaxBytes  int                // that a message of the vault topic may have; 0 is not known
+}
+
+// shape is how a letter is composed anew after a topic refused it as too large.
+type shape struct {
+	bare      bool // the letter without its value
+	unvaulted bool // no vault message
+}
+
+// bareBytes is the most that a letter without its value may have: topics that take less than this are rare.
+const bareBytes = 256 << 10
+
+// quarantine composes what one failed record leaves: its letter, and a message for the vault if its bytes go there. Both are of one
+// Sending. A bare letter has no value: it is too large for the topic, and its faithful bytes are in the source or the vault.
+func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now time.Time, s shape) {
+	l, original := c.letter(w, f, d, now)
+	var kept *pipeline.Message
+	var err error
+	if original != nil && !s.unvaulted {
+		if kept, err = c.vaulted(l, original, f.Index); err != nil {
+			w.stalls(f, pipeline.CodeSealFailed, err)
+			return
+		}
+	}
+	if kept == nil && l.Faithful == deadletter.Vault {
+		l.Kind, l.Faithful = deadletter.KindLetter, deadletter.Source
+	}
+	m := pipeline.Message{Topic: c.o.Route.QuarantineTopic, Partition: -1, From: f.Index}
+	switch {
+	case s.bare:
+		l.Value, l.DigestRedacted = nil, pipeline.Digest(seal.SHA256(nil))
+		if l.Faithful == deadletter.Inline {
+			l.Faithful = deadletter.Source
+		}
+	case c.o.Seal.Letters && l.Value != nil:
+		l.DigestRedacted = pipeline.Digest(c.o.Identity.Digest(l.Value)) // a plain one would tell short values from each other
+		if l.Value, l.Enc, err = c.o.Seal.Sealer.Seal(deadletter.SealedTenant(l.Identity.Tenant), l.Value, []byte(l.Item)); err != nil {
+			w.stalls(f, pipeline.CodeSealFailed, err) // fail closed: nothing leaves in clear that was to be sealed
+			return
+		}
+	}
+	err = deadletter.Append(&m, l, c.o.Route.Profiles, c.o.Ring)
+	if s.bare && (pipeline.CodeOf(err) == pipeline.CodeTooLarge || deadletter.Size(&m) > bareBytes) {
+		m.Headers = nil // a huge key or huge headers: the letter only points at its record
+		err = deadletter.Append(&m, l.Pointer(), c.o.Route.Profiles, c.o.Ring)
+	}
+	if !s.bare && pipeline.CodeOf(err) == pipeline.CodeTooLarge {
+		s.bare = true
+		c.quarantine(w, f, d, now, s)
+		return
+	}
+	if err != nil {
+		w.stalls(f, pipeline.CodeRedactFailed, err)
+		return
+	}
+	w.what[f.Index] = pipeline.DeadLettered
+	if l.Kind == deadletter.KindSealed {
+		w.what[f.Index] = pipeline.Sealed
+	}
+	w.letters.Msgs = append(w.letters.Msgs, m)
+	if kept != nil {
+		w.letters.Msgs = append(w.letters.Msgs, *kept)
+	}
+}
+
+// sanitize fills the letter with what may be shown of the record, from its source bytes. What cannot be redacted safely leaves
+// nothing but a placeholder. It returns the bytes that go to the vault; nil is none.
+//
+// INV-DLQ-01: no record stays behind because it cannot be redacted.
+func (c *core) sanitize(w *work, l *deadletter.Letter, i int, r *pipeline.Record, v pipeline.View) *pipeline.Clean {
+	topic := w.batch.TP.Topic
+	clean, err := c.o.Sanitize.Sanitize(topic, r, v)
+	found := c.names(l)
+	if err != nil {
+		w.hidden = append(w.hidden, int32(i))
+		c.withhold(l, topic, r, found, pipeline.CodeOf(err))
+		return c.original(topic, r, v, true)
+	}
+	l.Key, l.Value, l.Headers = clean.Key, clean.Value, clean.Headers
+	l.DigestRedacted, l.Faithful = pipeline.Digest(seal.SHA256(clean.Value)), deadletter.Inline
+	if !clean.Changed {
+		return nil
+	}
+	l.Faithful = deadletter.Source
+	if !c.o.Seal.Originals {
+		return nil
+	}
+	o := c.original(topic, r, v, false)
+	if o != nil {
+		l.Faithful = deadletter.Vault
+	}
+	if v != nil {
+		_ = v.Rebind(clean.Value) // it read this before
+	}
+	return o
+}
+
+// original is what the vault may keep of a record: all of it but verification values, which nobody may store. Nil: there is no
+// vault, or one was found and could not be taken out. blind: nobody could look into the record, which is why it goes to the vault.
+func (c *core) original(topic string, r *pipeline.Record, v pipeline.View, blind bool) *pipeline.Clean {
+	if c.o.Seal.Topic == "" {
+		return nil
+	}
+	clean, err := c.o.Seal.Strip.Sanitize(topic, r, v)
+	if err != nil && v != nil {
+		clean, err = c.o.Seal.Strip.Sanitize(topic, r, nil) // masked in place where the codec could not write it anew
+	}
+	switch {
+	case err == nil:
+		return &clean
+	case blind && pipeline.CodeOf(err) == pipeline.CodeRedactFailed:
+		return &pipeline.Clean{Key: r.Key, Value: r.Value, Headers: r.Headers}
+	}
+	return nil
+}
+
+// names are what a letter says of who the record is, in headers that redaction does not see.
+func names(id *pipeline.Identity) [6]*string {
+	return [...]*string{&id.Tenant, &id.EventID, &id.Entity, &id.BusinessID, &id.Token, &id.Version}
+}
+
+// names puts keyed digests for names that hold a secret, so that equal ones stay equal, and tells whether there was one.
+func (c *core) names(l *deadletter.Letter) (found bool) {
+	for _, s := range names(&l.Identity) {
+		if c.o.Sanitize.Text(*s) != *s {
+			*s, found = c.o.Identity.Digest([]byte(*s)), true
+		}
+	}
+	return found
+}
+
+// withhold makes l a placeholder: no value, and of key, headers and names only what holds no secret. A keyed digest stands for a key
+// that does. found: a name held one.
+func (c *core) withhold(l *deadletter.Letter, topic string, r *pipeline.Record, found bool, why pipeline.Code) {
+	l.Kind, l.Value, l.Faithful, l.DigestRedacted = deadletter.KindSealed, nil, deadletter.Vault, pipeline.Digest(seal.SHA256(nil))
+	l.Key = r.Key
+	if _, err := c.o.Sanitize.Sanitize(topic, &pipeline.Record{Key: r.Key}, nil); err != nil {
+		l.Key, found = []byte(c.o.Identity.Digest(r.Key)), true
+	}
+	l.Headers = nil
+	if clean, err := c.o.Sanitize.Sanitize(topic, &pipeline.Record{Headers: r.Headers}, nil); err == nil {
+		l.Headers = clean.Headers
+	}
+	if why == pipeline.CodeRedactIdentity && !found { // one of the names is the secret, and nobody can tell which; the tenant is a word
+		all := names(&l.Identity)
+		for _, s := range all[1:] {
+			if *s != "" {
+				*s = c.o.Identity.Digest([]byte(*s))
+			}
+		}
+	}
+	l.Exception = c.o.Sanitize.Text(l.Exception)
+}
+
+// vaulted composes the vault message of a record; nil when the vault topic does not take one of that size.
+func (c *core) vaulted(l *deadletter.Letter, o *pipeline.Clean, from int32) (*pipeline.Message, error) {
+	v := deadletter.Vaulted{Item: l.Item, Tenant: deadletter.SealedTenant(l.Identity.Tenant), Pipeline: l.Pipeline, Original: l.Original,
+		OriginalMS: l.OriginalMS, TimeType: l.TimeType, Cluster: l.Cluster, Digest: pipeline.Digest(c.o.Identity.Digest(o.Value))}
+	var err error
+	v.Sealed, v.Enc, err = c.o.Seal.Sealer.Seal(v.Tenant, deadletter.PackRecord(o.Key, o.Value, o.Headers), []byte(l.Item))
+	if err != nil {
+		return nil, err
+	}
+	m := &pipeline.Message{Topic: c.o.Seal.Topic, Partition: -1, From: from}
+	deadletter.AppendVaulted(m, &v, c.o.Ring)
+	if limit := c.o.Seal.MaxBytes; limit > 0 && deadletter.Size(m) > limit {
+		return nil, nil
+	}
+	return m, nil
+}
