@@ -60,6 +60,8 @@ type Batch struct {
 	Views  []View // nil entries until decoded; they point into the decode stage's slot
 	Policy Policy // the version that was active when the batch was begun
 
+	keys []View // of decoded keys; nil unless keys are read
+
 	mark    []Mark
 	fails   []Failure
 	arena   []byte
@@ -77,6 +79,8 @@ func (b *Batch) Begin(p Policy) {
 		b.Views = make([]View, n)
 		b.mark = make([]Mark, n)
 	}
+	clear(b.keys)
+	b.keys = b.keys[:0]
 	b.Outs, b.Views, b.mark = b.Outs[:n], b.Views[:n], b.mark[:n]
 	for i := range b.Recs {
 		r := &b.Recs[i]
@@ -87,6 +91,22 @@ func (b *Batch) Begin(p Policy) {
 	b.fails = b.fails[:0]
 	b.arena = b.arena[:0]
 	b.Policy = p
+}
+
+// KeyView is the decoded key of record i; nil for a null key, and where keys are not read.
+func (b *Batch) KeyView(i int) View {
+	if i < len(b.keys) {
+		return b.keys[i]
+	}
+	return nil
+}
+
+// SetKeyView notes the decoded key of record i. The decode stage only.
+func (b *Batch) SetKeyView(i int, v View) {
+	for len(b.keys) <= i {
+		b.keys = append(b.keys, nil)
+	}
+	b.keys[i] = v
 }
 
 // Len is the number of records.
@@ -243,6 +263,8 @@ func (p *Pool) Get() *Batch {
 func (p *Pool) put(b *Batch) {
 	clear(b.Recs) // drop what was borrowed
 	clear(b.Views)
+	clear(b.keys)
+	b.keys = b.keys[:0]
 	for i := range b.Outs {
 		add := b.Outs[i].Add
 		clear(add[:cap(add)])

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +11,7 @@ import (
 	"reprieve.dev/config"
 	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/seal"
@@ -156,11 +159,52 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 	return ps
 }
 
+// schemaFiles checks the schemas that a decode stage takes from files.
+func (pp *PipelinePlan) schemaFiles(set *stage.DecodeSettings, n config.Node) (ps config.Problems) {
+	from := stage.Source{File: pp.readFile, Registry: func(string) (codec.Registry, error) { return unasked{}, nil }}
+	tell := func(at string, err error) {
+		if err == nil {
+			return
+		}
+		place := at + "schema"
+		e, ok := errors.AsType[*pipeline.Error](err)
+		if ok && e.Place == "reader" {
+			place = "reader"
+		}
+		text := err.Error()
+		if ok && e.Cause != nil {
+			text = e.Cause.Error()
+		}
+		ps = append(ps, n.Problem(place, string(pipeline.CodeOf(err)), "the schema file cannot be used: "+text, "the path counts from the folder of the pipeline file"))
+	}
+	_, _, err := set.Decoder(from)
+	tell("", err)
+	_, err = set.KeyDecoder(from)
+	tell("key.", err)
+	return ps
+}
+
+// unasked stands for a registry while files are checked.
+type unasked struct{}
+
+func (unasked) ByID(context.Context, int32) (*codec.Schema, *pipeline.Failure) {
+	return nil, &pipeline.Failure{Code: pipeline.CodeRegistryUnavailable}
+}
+func (unasked) ByGUID(context.Context, string) (*codec.Schema, *pipeline.Failure) {
+	return nil, &pipeline.Failure{Code: pipeline.CodeRegistryUnavailable}
+}
+
 // registries are the names that the decode stages use.
 func (pp *PipelinePlan) registries() (out []string) {
 	for _, s := range pp.Stages {
-		if d, ok := s.Settings.(*stage.DecodeSettings); ok && d.Registry != "" && !slices.Contains(out, d.Registry) {
-			out = append(out, d.Registry)
+		d, ok := s.Settings.(*stage.DecodeSettings)
+		if !ok {
+			continue
+		}
+		for _, name := range d.Registries() {
+			if !slices.Contains(out, name) {
+				out = append(out, name)
+			}
 		}
 	}
 	return out

@@ -222,6 +222,10 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 			}
 		}
 		switch set := sp.Settings.(type) {
+		case *stage.DecodeSettings:
+			if len(wrong) == 0 {
+				ps = append(ps, pp.schemaFiles(set, s.Settings)...)
+			}
 		case *stage.RouteSettings:
 			pp.Targets = append(pp.Targets, set.Topics()...)
 			ps = append(ps, checkExpressions(set, s.Settings)...)

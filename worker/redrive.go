@@ -56,7 +56,7 @@ func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, e
 		if !ok {
 			continue
 		}
-		dec, reg, err := set.Decoder(registry)
+		dec, reg, err := set.Decoder(stage.Source{Registry: registry, File: pp.readFile})
 		if err != nil {
 			return nil, err
 		}

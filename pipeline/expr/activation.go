@@ -21,6 +21,7 @@ type activation struct {
 	paths   *pathSet
 	meter   meter
 	made    ref.Val // the view's value: asked for once for each mention of it
+	key     ref.Val // the same of the key
 }
 
 // Parent implements interpreter.Activation.
@@ -59,6 +60,12 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		own, added := headersOf(a.b, a.i)
 		return headerList(own, added, &a.meter), true
 	case "key":
+		if v := a.b.KeyView(a.i); v != nil {
+			if a.key == nil {
+				a.key = viewVal(v, a.paths, &a.meter)
+			}
+			return a.key, true
+		}
 		return textOrNull(r.Key), true
 	case "topic":
 		return types.String(a.b.TP.Topic), true

@@ -14,7 +14,7 @@
 // choice of these by such a condition (choice.go).
 //
 // Variables of a record: view (what decode made of it; null without a view), headers (the last value of each name as text),
-// header_list (all headers in order, each with name and value), key, topic, partition, offset, timestamp.
+// header_list (all headers in order, each with name and value), key (its bytes as text, or its fields where keys are decoded), topic, partition, offset, timestamp.
 //
 // Functions beside those of CEL: decimal(text or number), sum(list).
 //

@@ -192,7 +192,7 @@ func (t *translator) path(x celast.Expr) (*leaf, bool) {
 			return nil, false
 		}
 		l := &leaf{root: r}
-		if r == rootView {
+		if r == rootView || r == rootKey {
 			l.path = t.p.paths.root.path
 		}
 		return newLeaf(l, x.AsIdent()), true

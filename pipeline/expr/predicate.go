@@ -175,7 +175,7 @@ func (n *node) compare(v *operand) (truth, *EvalError) {
 
 // read finds the value, or says why there is none. The result is returned by value: buf stays on the caller's stack.
 func (l *leaf) read(e *env, buf *digitBuffer) (operand, *EvalError) {
-	if l.root != rootView {
+	if !l.viewed(e) {
 		return l.variable(e)
 	}
 	v, err := l.value(e)
@@ -189,9 +189,17 @@ func (l *leaf) read(e *env, buf *digitBuffer) (operand, *EvalError) {
 	return o, nil
 }
 
+// viewed tells whether the leaf is of the view, or of a key that was decoded.
+func (l *leaf) viewed(e *env) bool {
+	return l.root == rootView || l.root == rootKey && e.b.KeyView(e.i) != nil
+}
+
 // value reads the view.
 func (l *leaf) value(e *env) (pipeline.Value, *EvalError) {
 	view := e.b.Views[e.i]
+	if l.root == rootKey {
+		view = e.b.KeyView(e.i)
+	}
 	if view == nil {
 		if len(l.path.Segs) == 0 {
 			return pipeline.Value{}, nil // null
@@ -324,7 +332,7 @@ func fact(r root, f *pipeline.Facts) operand {
 
 // appendText appends the value of a bare path (Val.Append).
 func (l *leaf) appendText(dst []byte, e *env) ([]byte, bool, error) {
-	if l.root == rootView {
+	if l.viewed(e) {
 		v, err := l.value(e)
 		if err != nil {
 			return dst, false, err
