@@ -162,6 +162,18 @@ func (b *Bounds) Validate(n Node) Problems {
 	return nil
 }
 
+// Validate checks the numbers.
+func (u *UnknownErrors) Validate(n Node) Problems {
+	var ps Problems
+	if u.Window < 0 || u.Window > 10_000_000 {
+		ps = append(ps, n.Problem("window", CodeValue, "outcomes that are looked at are between 0 and 10000000", "for example 10000"))
+	}
+	if u.Tolerated < 0 {
+		ps = append(ps, n.Problem("tolerated", CodeValue, "a number of failures is not negative", "0 halts at the first"))
+	}
+	return ps
+}
+
 // Validate checks the share.
 func (o *OTLP) Validate(n Node) Problems {
 	if o.Sample < 0 || o.Sample > 1 {

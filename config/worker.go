@@ -269,7 +269,7 @@ type Bounds struct {
 	Attempts        int           `yaml:"attempts" default:"5" doc:"Most retries of a record."`
 	Age             Duration      `yaml:"age" doc:"Oldest record that is still retried."`
 	Cumulative      Duration      `yaml:"cumulative" doc:"Most time that all retries of a record may take."`
-	UnknownErrors   UnknownErrors `yaml:"unknown_errors" doc:"Budget of failures without a class."`
+	UnknownErrors   UnknownErrors `yaml:"unknown_errors" doc:"Budget of failures that nobody has classified, and of our own defects. A pipeline whose budget is exceeded is halted until a person resumes it."`
 	LeaseExtensions int           `yaml:"lease_extensions" default:"3" doc:"How often a lease may be extended."`
 	Redrive         Rate          `yaml:"redrive" default:"50/s" doc:"Highest rate of all redrives together."`
 	Quotas          Quotas        `yaml:"quotas" doc:"Highest rates of the redrives of one tenant or to one destination."`
@@ -283,8 +283,8 @@ type Quotas struct {
 
 // UnknownErrors is bounds.unknown_errors.
 type UnknownErrors struct {
-	Window    Duration `yaml:"window" default:"1m" doc:"Time that is looked at."`
-	Tolerated int      `yaml:"tolerated" default:"100" doc:"Failures in it that are tolerated."`
+	Window    int `yaml:"window" default:"10000" doc:"How many outcomes of records, the last ones, are looked at; 0 is no budget."`
+	Tolerated int `yaml:"tolerated" default:"100" doc:"How many of them may be such failures."`
 }
 
 // LoadWorker parses, decodes and checks a worker file. The document is nil only when the file could not be read as YAML; the

@@ -436,7 +436,7 @@ var codeTable = []CodeInfo{
 		"Read the problems; activate a version that this worker can use, or update the worker."},
 	{CodeErrorBudget, ClassNone, ActPause, nil, ExitRuntime,
 		"more unknown failures than the budget tolerates; the pipeline stopped",
-		"Look at the newest groups; resume when the cause is known."},
+		"Look at the newest groups (reprieve quarantine groups); when the cause is mended: reprieve pipeline resume NAME --reason ... --credential YOUR-KEY."},
 	{CodeControlForged, ClassNone, ActPause, nil, ExitRuntime,
 		"an unsigned or wrongly signed control entry was ignored",
 		"Find out who may write to the control topic."},

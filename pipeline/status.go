@@ -6,6 +6,7 @@ const (
 	StateRunning  = "running"
 	StateWaiting  = "waiting" // to be started again after an error
 	StateFailed   = "failed"  // somebody must mend something first
+	StateHalted   = "halted"  // until a person resumes it
 	StateStopped  = "stopped"
 )
 

@@ -209,7 +209,7 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	o.Unhealthy = w.unhealthy(pp, o.Unhealthy)
 	o.Limits = w.o.Limits
 	v := w.versions[c.Name]
-	o.Policy, o.Control = v.policy, v
+	o.Policy, o.Control = v.policy, gate{v}
 	src, err := kafka.NewSource(kafka.SourceConfig{
 		Cluster: source, Group: c.Source.Group, Topics: c.Source.Topics, RetryTopics: map[string]bool{c.Retry.Topic: c.Retry.Topic != ""},
 		InstanceID: w.o.InstanceID, Pool: o.Pool, Log: w.o.Log,

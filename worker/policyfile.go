@@ -25,7 +25,8 @@ func (pp *PipelinePlan) policy(w *config.Worker, doc *config.Doc, opt config.Opt
 			Initial: c.Retry.Backoff.Initial.Std(), Factor: c.Retry.Backoff.Factor, Max: c.Retry.Backoff.Max.Std(), Jitter: c.Retry.Backoff.Jitter}},
 	}
 	if w != nil {
-		pp.decides.Bounds = decide.Bounds{Attempts: uint8(min(w.Bounds.Attempts, 255)), Age: w.Bounds.Age.Std(), Cumulative: w.Bounds.Cumulative.Std()}
+		pp.decides.Bounds = decide.Bounds{Attempts: uint8(min(w.Bounds.Attempts, 255)), Age: w.Bounds.Age.Std(), Cumulative: w.Bounds.Cumulative.Std(),
+			Unknown: decide.UnknownBudget{Window: w.Bounds.UnknownErrors.Window, Tolerated: w.Bounds.UnknownErrors.Tolerated}}
 	}
 	for _, s := range pp.Stages {
 		set, ok := s.Settings.(*stage.ClassifySettings)

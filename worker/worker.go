@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -163,6 +164,10 @@ func (w *Worker) supervise(ctx context.Context, pp *PipelinePlan) error {
 	name := pp.Config.Name
 	backoff := time.Second
 	for ctx.Err() == nil {
+		if _, halted := w.versions[name].halted(); halted {
+			w.stayHalted(ctx, w.versions[name], nil)
+			continue
+		}
 		started := w.o.Clock()
 		w.set(name, func(s *pipeline.Status) {
 			*s = pipeline.Status{Name: name, State: pipeline.StateStarting, Digest: pp.Digest}
@@ -175,6 +180,10 @@ func (w *Worker) supervise(ctx context.Context, pp *PipelinePlan) error {
 			break
 		}
 		info := pipeline.Lookup(pipeline.CodeOf(err))
+		if info.Code == pipeline.CodeErrorBudget {
+			w.stayHalted(ctx, w.versions[name], err)
+			continue
+		}
 		if info.Exit == pipeline.ExitInput {
 			w.fail(name, pipeline.StateFailed, err)
 			w.o.Log.Error("pipeline failed: somebody must mend it first", "pipeline", name, "code", info.Code, "cause", err.Error())
@@ -217,5 +226,14 @@ func (w *Worker) runOnce(ctx context.Context, pp *PipelinePlan) error {
 	}
 	defer parts.shut()
 	w.o.Log.Info("pipeline starts", "pipeline", name, "digest", pp.Digest)
-	return parts.engine.Run(ctx)
+	run, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { w.versions[name].stopWhenHalted(run, cancel) })
+	defer watching.Wait()
+	defer cancel(nil)
+	err = parts.engine.Run(run)
+	if halt, ok := errors.AsType[*pipeline.Error](context.Cause(run)); ok && ctx.Err() == nil && err == nil {
+		return halt
+	}
+	return err
 }

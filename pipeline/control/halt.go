@@ -9,12 +9,16 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-// SubjectRedrive is what a halt stops.
-const SubjectRedrive = "redrive"
+// What a halt stops: the redrives of a pipeline, or the pipeline itself.
+const (
+	SubjectRedrive  = "redrive"
+	SubjectPipeline = "pipeline"
+)
 
 // Halt is the state of an entry of kind halt. It is in effect from when it is written until it was lifted.
 type Halt struct {
 	Reason string `json:"reason"`
+	Code   string `json:"code,omitempty"` // why a worker stopped its pipeline
 }
 
 // Lift is the state of an entry of kind lift. It names what it lifts: a halt that is written again, with a higher seq, is
@@ -30,25 +34,38 @@ func NewHalt(pipelineName, writer, reason string) Entry {
 	return Entry{Key: Key{KindHalt, pipelineName, SubjectRedrive, writer}, By: writer, State: stateOf(Halt{Reason: reason})}
 }
 
-// NewLift lifts every halt that s has in effect for exactly this pipeline ("" is the halt of all). The person signs it; for
-// all pipelines it takes as many persons as Authority.Lifters says. What the person lifted before stays named, because the
+// NewStop is a worker's halt of its pipeline: it reads nothing until a person resumes it. Publish sets seq and time.
+func NewStop(pipelineName, writer, code, reason string) Entry {
+	return Entry{Key: Key{KindHalt, pipelineName, SubjectPipeline, writer}, By: writer, State: stateOf(Halt{Reason: reason, Code: code})}
+}
+
+// NewLift lifts every halt of redrives that s has in effect for exactly this pipeline ("" is the halt of all). The person signs it;
+// for all pipelines it takes as many persons as Authority.Lifters says. What the person lifted before stays named, because the
 // new entry replaces the old one. False: there is nothing to lift.
 func (s *Snapshot) NewLift(pipelineName, person, reason string) (Entry, bool) {
-	key := Key{KindLift, pipelineName, SubjectRedrive, person}
+	return s.newLift(Key{KindLift, pipelineName, SubjectRedrive, person}, reason)
+}
+
+// NewResume lifts every halt of the pipeline itself: one person's signature is enough. False: it is not halted.
+func (s *Snapshot) NewResume(pipelineName, person, reason string) (Entry, bool) {
+	return s.newLift(Key{KindLift, pipelineName, SubjectPipeline, person}, reason)
+}
+
+func (s *Snapshot) newLift(key Key, reason string) (Entry, bool) {
 	l := Lift{Reason: reason, Lifted: map[string]string{}}
 	for writer, seq := range s.entries[key].lift().Lifted {
-		if _, there := s.entries[Key{KindHalt, pipelineName, SubjectRedrive, writer}]; there {
+		if _, there := s.entries[Key{KindHalt, key.Pipeline, key.Subject, writer}]; there {
 			l.Lifted[writer] = seq
 		}
 	}
 	found := false
 	for _, h := range s.halts {
-		if h.Pipeline == pipelineName && h.Subject == SubjectRedrive {
+		if h.Pipeline == key.Pipeline && h.Subject == key.Subject {
 			l.Lifted[h.Writer] = strconv.FormatInt(h.Seq, 10)
 			found = true
 		}
 	}
-	return Entry{Key: key, By: person, State: stateOf(l)}, found
+	return Entry{Key: key, By: key.Writer, State: stateOf(l)}, found
 }
 
 // lift reads the state of a lift; a damaged one lifts nothing.
@@ -80,6 +97,16 @@ func (e Entry) HaltState() (h Halt) {
 func (s *Snapshot) Halted(pipelineName string) (Entry, bool) {
 	for i := range s.halts {
 		if h := &s.halts[i]; h.Subject == SubjectRedrive && (h.Pipeline == "" || h.Pipeline == pipelineName) {
+			return *h, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Stopped tells whether a pipeline itself is halted, and by which entry: the oldest. Cost: no allocation.
+func (s *Snapshot) Stopped(pipelineName string) (Entry, bool) {
+	for i := range s.halts {
+		if h := &s.halts[i]; h.Subject == SubjectPipeline && h.Pipeline == pipelineName {
 			return *h, true
 		}
 	}

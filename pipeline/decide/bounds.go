@@ -18,6 +18,18 @@ type Bounds struct {
 // UnknownBudget is how many of the last Window outcomes may be unknown failures (Budget). Window 0: no budget.
 type UnknownBudget struct{ Window, Tolerated int }
 
+// Clamp brings the budget of a pipeline within the platform's: it stops whenever that would. So it looks at least as far back and
+// tolerates no more.
+func (b UnknownBudget) Clamp(p UnknownBudget) UnknownBudget {
+	switch {
+	case b.Window == 0:
+		return p
+	case p.Window == 0:
+		return b
+	}
+	return UnknownBudget{Window: max(b.Window, p.Window), Tolerated: min(b.Tolerated, p.Tolerated)}
+}
+
 const (
 	defaultAge        = 7 * 24 * time.Hour
 	defaultCumulative = time.Hour

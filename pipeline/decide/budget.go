@@ -38,6 +38,23 @@ func (b *Budget) Observe(failed bool) (stop bool) {
 	return b.failed > b.tolerated
 }
 
+// Spare adds n outcomes that did not fail.
+func (b *Budget) Spare(n int) {
+	switch {
+	case b.failed == 0 && b.size > 0: // nothing to forget: only the place moves
+		b.at = (b.at + n) % b.size
+	case n >= b.size:
+		b.Reset()
+	default:
+		for range n {
+			b.Observe(false)
+		}
+	}
+}
+
+// Failed is how many of the outcomes in the window failed.
+func (b *Budget) Failed() int { return b.failed }
+
 // Reset forgets all outcomes: after a person resumed the pipeline.
 func (b *Budget) Reset() {
 	clear(b.ring)

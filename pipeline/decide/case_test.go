@@ -289,3 +289,21 @@ func TestTheCanaryGetsItsShareOfThePartitions(t *testing.T) {
 		t.Error("two canaries have the same partitions")
 	}
 }
+
+// Outcomes that did not fail may be added many at once: it is the same window.
+func TestSparingManyIsSparingEach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		window, tolerated := rapid.IntRange(1, 100).Draw(t, "window"), rapid.IntRange(0, 5).Draw(t, "tolerated")
+		many, each := NewBudget(window, tolerated), NewBudget(window, tolerated)
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			n := rapid.IntRange(0, 150).Draw(t, "healthy")
+			many.Spare(n)
+			for range n {
+				each.Observe(false)
+			}
+			if a, b := many.Observe(true), each.Observe(true); a != b || many.Failed() != each.Failed() {
+				t.Fatalf("stop %v and %v, failed %d and %d", a, b, many.Failed(), each.Failed())
+			}
+		}
+	})
+}

@@ -21,6 +21,13 @@ type File struct {
 	Policy     string       `yaml:"policy" json:"policy,omitempty" doc:"What the policy is called."`
 	Reject     []RejectRule `yaml:"reject" json:"reject,omitempty" doc:"Business rules over the record, in order: the first that holds refuses it."`
 	Decide     []DecideRule `yaml:"decide" json:"decide,omitempty" doc:"What follows from a failure, in order: the first that matches counts; without one, the code's own action."`
+	Unknown    *UnknownFile `yaml:"unknown_errors" json:"unknown_errors,omitempty" doc:"A narrower budget of failures that nobody has classified than the platform's: beyond it the pipeline is halted until a person resumes it."`
+}
+
+// UnknownFile is the unknown-error budget of a policy.
+type UnknownFile struct {
+	Window    int `yaml:"window" json:"window" required:"true" doc:"How many outcomes of records, the last ones, are looked at."`
+	Tolerated int `yaml:"tolerated" json:"tolerated" doc:"How many of them may be failures without a class, or defects of ours; 0 halts at the first."`
 }
 
 // RejectRule refuses records.
@@ -134,6 +141,19 @@ func compile(f File, o Options, tell report) *Policy {
 	}
 	for i, r := range f.Decide {
 		p.rules = append(p.rules, p.compileDecide(fmt.Sprintf("decide[%d]", i), r, o, tell))
+	}
+	p.unknown = bounds.Unknown
+	if u := f.Unknown; u != nil {
+		if u.Window < 1 || u.Window > 10_000_000 {
+			tell("unknown_errors.window", config.CodeValue, "outcomes that are looked at are between 1 and 10000000", "for example 1000")
+		}
+		if u.Tolerated < 0 {
+			tell("unknown_errors.tolerated", config.CodeValue, "a number of failures is not negative", "0 halts at the first")
+		}
+		own := UnknownBudget{u.Window, u.Tolerated}
+		if p.unknown = bounds.Unknown.Clamp(own); p.unknown != own {
+			p.clamped = append(p.clamped, fmt.Sprintf("unknown_errors: %d of %d become %d of %d", own.Tolerated, own.Window, p.unknown.Tolerated, p.unknown.Window))
+		}
 	}
 	canonical, err := seal.Canonical(f)
 	switch {

@@ -18,6 +18,7 @@ type Policy struct {
 	base      plan // what counts when no rule says otherwise
 	topics    topics
 	outage    bool
+	unknown   UnknownBudget
 	digest    pipeline.Digest
 	canonical []byte
 	clamped   []string
@@ -63,6 +64,9 @@ func (p *Policy) Canonical() []byte { return p.canonical }
 
 // Clamped says, a line each, what the platform's bounds changed.
 func (p *Policy) Clamped() []string { return p.clamped }
+
+// UnknownBudget is the budget of unknown failures, within the platform's.
+func (p *Policy) UnknownBudget() UnknownBudget { return p.unknown }
 
 // Bounds are the limits that it was compiled under.
 func (p *Policy) Bounds() Bounds { return p.bounds }

@@ -258,3 +258,24 @@ decide:
 		t.Error("another policy has the same digest")
 	}
 }
+
+func TestABudgetOnlyNarrows(t *testing.T) {
+	platform := UnknownBudget{Window: 1000, Tolerated: 10}
+	for own, want := range map[UnknownBudget]UnknownBudget{
+		{1000, 10}: {1000, 10}, {2000, 5}: {2000, 5}, {100, 5}: {1000, 5}, {2000, 50}: {2000, 10}, {10, 100}: {1000, 10},
+	} {
+		p, err := New(File{Unknown: &UnknownFile{own.Window, own.Tolerated}}, Options{Bounds: Bounds{Unknown: platform}, Quarantine: "q"})
+		if err != nil || p.UnknownBudget() != want || (len(p.Clamped()) > 0) != (own != want) {
+			t.Errorf("%v becomes %v (%v, %v), want %v", own, p.UnknownBudget(), p.Clamped(), err, want)
+		}
+	}
+	if p, err := New(File{}, Options{Bounds: Bounds{Unknown: platform}, Quarantine: "q"}); err != nil || p.UnknownBudget() != platform {
+		t.Errorf("without its own: %v, %v", p.UnknownBudget(), err)
+	}
+	if p, err := New(File{Unknown: &UnknownFile{50, 1}}, Options{Quarantine: "q"}); err != nil || p.UnknownBudget() != (UnknownBudget{50, 1}) {
+		t.Errorf("without the platform's: %v, %v", p.UnknownBudget(), err)
+	}
+	if _, err := New(File{Unknown: &UnknownFile{0, -1}}, Options{Quarantine: "q"}); err == nil {
+		t.Error("a budget that is none was taken")
+	}
+}

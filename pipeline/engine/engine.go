@@ -12,6 +12,7 @@ import (
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/decide"
 	"reprieve.dev/seal"
 )
 
@@ -131,6 +132,8 @@ type Engine struct {
 	waiting  []*work             // batches whose letters wait for the dead-letter path
 	wg       sync.WaitGroup
 	ingress  ingress
+	budgets  map[decide.UnknownBudget]*decide.Budget
+	exceeded error // a budget was exceeded: the pipeline ends with it
 	commit   commitState
 	tx       *txState                          // nil: at_least_once
 	refusals map[pipeline.TP]map[int64]refusal // by an aborted transaction, for the parts to come
@@ -144,7 +147,7 @@ type Engine struct {
 func New(o Options) *Engine {
 	e := &Engine{
 		core: newCore(o), lim: o.Limits.withDefaults(),
-		parts: map[pipeline.TP]*part{}, probes: make(chan error, 1),
+		parts: map[pipeline.TP]*part{}, probes: make(chan error, 1), budgets: map[decide.UnknownBudget]*decide.Budget{},
 	}
 	e.results = make(chan result, e.lim.Batches*2)
 	e.metrics = newMetrics(o)
@@ -155,8 +158,8 @@ func New(o Options) *Engine {
 }
 
 // Run reads, processes and commits until ctx ends, then drains: records in work are finished and committed within
-// Limits.Drain. It owns every goroutine that it starts. Nil after a clean drain. Codes: ERR_DRAIN_TIMEOUT, ERR_BROKER_*, and
-// what a stage returned.
+// Limits.Drain. It owns every goroutine that it starts. Nil after a clean drain. Codes: ERR_DRAIN_TIMEOUT, ERR_BROKER_*,
+// ERR_ERROR_BUDGET_EXCEEDED (drained as well: a person must look before it is run again), and what a stage returned.
 //
 // INV-DLQ-01: a failing record never blocks its partition: it leaves by retry or letter while later records go on.
 func (e *Engine) Run(ctx context.Context) error {

@@ -29,7 +29,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 	if !e.openControl(ctx) || !e.openIngress(ctx) {
 		return nil // ended before the control topic and the dead-letter path were seen: nothing was read
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && e.exceeded == nil {
 		e.collect()
 		e.handFull()
 		now := e.o.Clock()
@@ -57,7 +57,11 @@ func (e *Engine) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return e.drain(e.order)
+	err = e.drain(e.order)
+	if e.exceeded != nil {
+		return e.exceeded
+	}
+	return err
 }
 
 // event handles one event of the source.

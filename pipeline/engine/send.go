@@ -33,6 +33,7 @@ func (e *Engine) result(r result) {
 	default:
 		e.hold(w)
 		e.holdBack(w)
+		e.spend(w)
 		e.send(w)
 	}
 	p.feed()

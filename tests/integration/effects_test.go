@@ -121,6 +121,17 @@ func loadFiles(t *testing.T, workerText, pipelineText string) *worker.Plan {
 	return plan
 }
 
+// platform makes the platform's own topics, and has the dead-letter topic keep letters.
+func (c *cluster) platform(t *testing.T, dlq string) {
+	t.Helper()
+	c.create(t, 1, "reprieve.settlements", "reprieve.outcomes", "reprieve.control")
+	for topic, configs := range map[string]map[string]string{dlq: {"retention.ms": "-1"}, "reprieve.control": {"cleanup.policy": "compact"}} {
+		if err := c.admin.SetConfigs(t.Context(), topic, configs); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // runWorker runs the pipelines of a plan until the function that it returns is called.
 func runWorker(t *testing.T, plan *worker.Plan) (stop func()) {
 	t.Helper()
@@ -161,10 +172,8 @@ func TestInvoicesArePaidByCalls(t *testing.T) {
 	}{{"at_least_once", true}, {"exactly_once", true}, {"at_least_once", false}} {
 		t.Run(fmt.Sprintf("%s idempotent=%v", c.delivery, c.idempotent), func(t *testing.T) {
 			broker := startCluster(t)
-			broker.create(t, 3, "pay", "pay.retry", "pay.dlq", "notes", "reprieve.settlements", "reprieve.outcomes")
-			if err := broker.admin.SetConfigs(t.Context(), "pay.dlq", map[string]string{"retention.ms": "-1"}); err != nil {
-				t.Fatal(err)
-			}
+			broker.create(t, 3, "pay", "pay.retry", "pay.dlq", "notes")
+			broker.platform(t, "pay.dlq")
 			service := newPayments(t)
 			word := ""
 			if c.idempotent {
@@ -272,10 +281,8 @@ func TestInvoicesArePaidByCalls(t *testing.T) {
 // A service that fails on some records whatever happens looks down when they come first. It does not hold up the others for good.
 func TestRecordsThatAServiceAlwaysFailsOnHoldUpNobody(t *testing.T) {
 	broker := startCluster(t)
-	broker.create(t, 1, "pay", "pay.retry", "pay.dlq", "notes", "reprieve.settlements", "reprieve.outcomes")
-	if err := broker.admin.SetConfigs(t.Context(), "pay.dlq", map[string]string{"retention.ms": "-1"}); err != nil {
-		t.Fatal(err)
-	}
+	broker.create(t, 1, "pay", "pay.retry", "pay.dlq", "notes")
+	broker.platform(t, "pay.dlq")
 	service := newPayments(t)
 	plan := loadFiles(t, strings.Replace(effectsWorker, "BOOTSTRAP", broker.Properties["bootstrap.servers"], 1),
 		strings.NewReplacer("DELIVERY", "at_least_once", "URL", service.URL, "IDEMPOTENT", "idempotent: true,", "outage: quarantine", "outage: pause").Replace(effectsPipeline))
