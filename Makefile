@@ -32,6 +32,10 @@ test-fast: ## the inner loop: build, architecture, unit tests without services o
 chaos: ## kill -9 at random points against a real Kafka, 20 rounds (ROUNDS=n)
 	ROUNDS=$(or $(ROUNDS),20) scripts/test.sh chaos
 
+.PHONY: conform
+conform: build ## judge the example plugins, and five that are wrong on purpose
+	scripts/conform.sh
+
 .PHONY: bench
 bench: ## benchmarks with a ratio against a baseline of the same run (BENCH=prefix)
 	scripts/bench.sh '$(BENCH)'

@@ -98,6 +98,7 @@ const (
 	CodePluginAnswer           Code = "ERR_PLUGIN_ANSWER"
 	CodePluginNondeterministic Code = "ERR_PLUGIN_NONDETERMINISTIC"
 	CodePluginRefused          Code = "ERR_PLUGIN_REFUSED"
+	CodePluginUnavailable      Code = "ERR_PLUGIN_UNAVAILABLE"
 
 	// letters
 	CodeIngressFailed   Code = "ALERT_DLQ_INGRESS_FAILED"
@@ -417,6 +418,9 @@ var codeTable = []CodeInfo{
 	{CodePluginRefused, ConsumerDefect, ActQuarantine, []string{"plugin", "what"}, ExitRuntime,
 		"the plugin may not run",
 		"Run reprieve plugin why NAME."},
+	{CodePluginUnavailable, Transient, ActRetry, []string{"plugin", "what"}, ExitRuntime,
+		"the plugin cannot be asked now; the record is not to blame",
+		"Look at the plugin's log; reprieve plugin why NAME says whether it may run."},
 
 	// letters
 	{CodeIngressFailed, ClassNone, ActPause, nil, ExitRuntime,

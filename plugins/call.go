@@ -2,11 +2,14 @@ package plugins
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/plugins/wire"
@@ -15,30 +18,45 @@ import (
 
 // call sends one batch. The deadline ends the process, since nothing else ends a loop. Codes: ERR_PLUGIN_CRASHED,
 // ERR_PLUGIN_TIMEOUT, ERR_PLUGIN_ANSWER.
-func (r *remote) call(ctx context.Context, at **process, p *process, req *wire.RepairRequest) (*wire.RepairReply, *pipeline.Failure) {
+func (r *remote) call(ctx context.Context, at **process, p *process, w work, req proto.Message, n int) (proto.Message, *pipeline.Failure) {
 	limited, cancel := context.WithTimeout(ctx, r.h.o.Call)
 	defer cancel()
-	reply, err := p.client.Repair(limited, req)
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() { // who closes the host does not wait for an answer
+		select {
+		case <-r.h.closing:
+			cancel()
+		case <-answered:
+		}
+	}()
+	reply, err := w.send(limited, p, req)
 	if err == nil {
 		return reply, nil
 	}
 	lost := func() { p.end(); *at = nil }
 	switch code := status.Code(err); {
+	case r.h.isClosing():
+		lost()
+		return nil, r.failure(pipeline.CodePluginUnavailable, "the host is closed", nil)
 	case ctx.Err() != nil:
 		lost()
 		return nil, r.failure(pipeline.CodePluginTimeout, "the caller gave up", nil)
 	case limited.Err() != nil || code == codes.DeadlineExceeded: // the plugin's own clock of the same limit may run out first
 		lost()
 		r.blame(timeoutCosts)
-		r.h.log.Warn("plugin did not answer in time", "plugin", r.info.Ref(), "limit", r.h.o.Call, "records", len(req.Envelopes))
+		r.h.log.Warn("plugin did not answer in time", "plugin", r.info.Ref(), "limit", r.h.o.Call, "records", n)
 		return nil, r.failure(pipeline.CodePluginTimeout, "no answer within the limit of a call", nil)
 	case code == codes.Unavailable || p.soonGone():
 		lost()
 		r.blame(1)
-		exit, last := p.runner.running.Exit(), p.runner.diary.last()
-		r.h.log.Warn("plugin crashed", "plugin", r.info.Ref(), "exit", exit, "records", len(req.Envelopes), "last", last)
+		exit, last := p.runner.exit(), p.runner.diary.last()
+		r.h.log.Warn("plugin crashed", "plugin", r.info.Ref(), "exit", exit, "records", n, "last", last)
 		return nil, r.failure(pipeline.CodePluginCrashed, "exit: "+exit, nil)
 	case code == codes.ResourceExhausted:
+		if n == 1 {
+			r.blame(1)
+		}
 		return nil, r.failure(pipeline.CodePluginAnswer, "the answer is too large", nil)
 	default:
 		r.blame(1)
@@ -56,6 +74,52 @@ func (p *process) soonGone() bool {
 		return true
 	case <-t.C:
 		return false
+	}
+}
+
+// repairs is a batch of envelopes and what becomes of them.
+type repairs struct {
+	r   *remote
+	in  []transforms.Envelope
+	out []transforms.Result
+}
+
+// readable takes the envelopes out whose format the plugin does not read: they are rejected without asking it.
+func (w *repairs) readable(reads []string, all []transforms.Envelope, out []transforms.Result) (at []int) {
+	for i := range all {
+		format, _, _ := strings.Cut(all[i].Schema, ":")
+		if len(reads) == 0 || format == "" || format == "guid" || slices.Contains(reads, format) {
+			w.in = append(w.in, all[i])
+			at = append(at, i)
+			continue
+		}
+		rec := &all[i].Record
+		out[i] = transforms.Result{Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Schema: all[i].Schema,
+			Failure: w.r.failure(pipeline.CodeTransformFailed, "it does not read "+format, nil)}
+	}
+	return at
+}
+
+func (w *repairs) len() int { return len(w.in) }
+
+func (w *repairs) size(i int) int { return len(w.in[i].Record.Key) + len(w.in[i].Record.Value) }
+
+func (w *repairs) send(ctx context.Context, p *process, req proto.Message) (proto.Message, error) {
+	return p.client.Repair(ctx, req.(*wire.RepairRequest))
+}
+
+func (w *repairs) request(batch uint64, from, to int) (proto.Message, string) {
+	return request(batch, w.in[from:to])
+}
+
+func (w *repairs) take(req, reply proto.Message, from, to int) string {
+	return w.r.take(req.(*wire.RepairRequest), reply.(*wire.RepairReply), w.in[from:to], w.out[from:to])
+}
+
+func (w *repairs) fail(from, to int, f *pipeline.Failure) {
+	for i := from; i < to; i++ {
+		rec := &w.in[i].Record
+		w.out[i] = transforms.Result{Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Schema: w.in[i].Schema, Failure: f}
 	}
 }
 
@@ -86,4 +150,13 @@ func request(batch uint64, in []transforms.Envelope) (_ *wire.RepairRequest, wha
 		req.Envelopes[i] = w
 	}
 	return req, ""
+}
+
+func (h *Host) isClosing() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
+	}
 }

@@ -69,7 +69,11 @@ func Conform(ctx context.Context, o Options, dir string) (*Conformance, error) {
 	program := bytes.Clone(pkg.program)
 	rep := &Conformance{Plugin: d.Ref(), Digest: pkg.Digest, OK: true}
 	j := &judge{report: rep, ctx: ctx}
-	j.add("descriptor and program", "pass", "%s for %s, static, %d bytes, %s", d.Ref(), Platform(), len(program), pkg.Digest)
+	what := "static"
+	if pkg.Artifact.Packed() {
+		what = fmt.Sprintf("a root folder of %d entries, tree %s", pkg.tree.Entries, pkg.Tree)
+	}
+	j.add("descriptor and program", "pass", "%s for %s, %s, %d bytes, %s", d.Ref(), Platform(), what, len(program), pkg.Digest)
 	o.RepeatOneIn, o.Failures = -1, 20 // who hangs on every record is not asked for each
 
 	started := false
@@ -109,11 +113,17 @@ func Conform(ctx context.Context, o Options, dir string) (*Conformance, error) {
 	}
 	j.cookie()
 	j.order()
-	j.vectors()
-	j.sameAnswers()
-	j.robust()
-	j.restart()
-	j.speed()
+	if d.Delivering(DeliversTransform) {
+		j.vectors()
+		j.sameAnswers()
+		j.robust()
+		j.restart()
+		j.speed()
+	}
+	if d.Delivering(DeliversStage) {
+		j.marks()
+		j.sameMarks()
+	}
 	return rep, ctx.Err()
 }
 
@@ -151,8 +161,12 @@ func (j *judge) cookie() {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(j.ctx, j.h.o.Start)
 	defer cancel()
-	r, err := j.h.spawner.Start(ctx, j.pkg.sealed, sandbox.Spec{Level: j.pkg.level, Limits: j.h.o.Limits, Args: []string{j.pkg.Artifact.Path},
-		Env: []string{"PLUGIN_PROTOCOL_VERSIONS=1"}, Dir: dir})
+	spec := j.pkg.spec(j.h.o.Limits)
+	spec.Dir, spec.Env = dir, append([]string{"PLUGIN_PROTOCOL_VERSIONS=1"}, fixedEnv...)
+	for name, value := range j.pkg.Artifact.Env {
+		spec.Env = append(spec.Env, name+"="+value)
+	}
+	r, err := j.h.spawner.Start(ctx, j.pkg.sealed, spec)
 	if err != nil {
 		j.add(name, "fail", "%v", err)
 		return
@@ -188,7 +202,7 @@ func (j *judge) order() {
 	defer p.end()
 	ctx, cancel := context.WithTimeout(j.ctx, j.h.o.Call)
 	defer cancel()
-	_, before := p.client.Repair(ctx, &wire.RepairRequest{Batch: 1})
+	before := j.early(ctx, p)
 	a, first := p.client.Configure(ctx, &wire.ConfigureRequest{Config: []byte("{}")})
 	if first != nil || a.Problem != "" {
 		j.add(name, "note", "it needs a configuration, which only its vectors have")
@@ -199,9 +213,22 @@ func (j *judge) order() {
 		"a record before it: %s; a second one: %s; FailedPrecondition is right", status.Code(before), status.Code(second))
 }
 
+// early asks for a batch of what the plugin delivers, before it is configured.
+func (j *judge) early(ctx context.Context, p *process) (err error) {
+	if j.pkg.Descriptor.Delivering(DeliversTransform) {
+		_, err = p.client.Repair(ctx, &wire.RepairRequest{Batch: 1})
+		return err
+	}
+	_, err = p.client.Process(ctx, &wire.ProcessRequest{Batch: 1})
+	return err
+}
+
 // remote makes an unregistered transform of a configuration.
 func (j *judge) remote(config string) (*remote, error) {
 	c := []byte(or(config, "{}"))
+	if err := j.pkg.CheckConfig(c); err != nil {
+		return nil, err
+	}
 	digest, err := transforms.ConfigDigest(c)
 	if err != nil {
 		return nil, err
@@ -216,7 +243,7 @@ func (j *judge) remote(config string) (*remote, error) {
 
 func (j *judge) vectors() {
 	const name = "repairs its own vectors"
-	vs := j.pkg.Descriptor.Vectors
+	vs := slices.DeleteFunc(slices.Clone(j.pkg.Descriptor.Vectors), func(v Vector) bool { return v.Stage != nil })
 	if len(vs) == 0 {
 		j.add(name, "note", "it brings none; add vectors to %s", DescriptorFile)
 		return
@@ -338,18 +365,20 @@ func (j *judge) sameAnswers() {
 	}
 	back := slices.Clone(in)
 	slices.Reverse(back)
-	for what, o := range map[string]struct {
+	for _, o := range []struct {
+		what string
 		in   []transforms.Envelope
 		size int
-	}{"a second process": {in, wire.BatchDefault}, "one record a call": {in, 1}, "batches of 7": {in, 7}, "batches of 512": {in, wire.BatchMost}, "another order": {back, 64}} {
+	}{{"a second process", in, wire.BatchDefault}, {"one record a call", in, 1}, {"batches of 7", in, 7}, {"batches of 512", in, wire.BatchMost}, {"another order", back, wire.BatchDefault}} {
 		again, err := j.ask(o.in, o.size)
 		if err != nil {
-			j.add(name, "fail", "%s: %v", what, err)
+			j.add(name, "fail", "%s: %v", o.what, err)
 			return
 		}
-		for item, b := range first {
-			if !bytes.Equal(b, again[item]) {
-				j.add(name, "fail", "%s gives another answer for record %s", what, item)
+		for i := range in {
+			item := string(in[i].Item)
+			if !bytes.Equal(first[item], again[item]) {
+				j.add(name, "fail", "%s gives another answer for record %s", o.what, item)
 				return
 			}
 		}
@@ -402,6 +431,10 @@ func (j *judge) restart() {
 	defer r.stop()
 	in := records(j.corpus()...)[:8]
 	before, err1 := r.Repair(j.ctx, in)
+	if r.proc == nil {
+		j.add(name, "fail", "it does not stay alive")
+		return
+	}
 	r.proc.runner.running.Kill()
 	<-r.proc.runner.running.Gone()
 	after, err2 := r.Repair(j.ctx, in)
@@ -439,5 +472,5 @@ func (j *judge) speed() {
 		}
 		n += len(in)
 	}
-	j.add(name, "note", "%d records/s in batches of %d", int(float64(n)/max(j.h.o.Clock().Sub(t0).Seconds(), 1e-3)), wire.BatchDefault)
+	j.add(name, "note", "%d records/s in batches of %d; memory at most %s", int(float64(n)/max(j.h.o.Clock().Sub(t0).Seconds(), 1e-3)), wire.BatchDefault, r.peak())
 }

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/redact"
 	"reprieve.dev/plugins/sandbox"
-	"reprieve.dev/plugins/wire"
 	"reprieve.dev/transforms"
 )
 
@@ -47,6 +47,7 @@ type Host struct {
 	best    sandbox.Level // proved here
 	why     error         // why no better one is
 	uses    atomic.Int64  // orders remotes by use
+	closing chan struct{} // ends the calls that are on their way
 
 	mu      sync.Mutex
 	closed  bool
@@ -63,6 +64,38 @@ type loaded struct {
 	*Package
 	sealed *os.File
 	level  sandbox.Level
+}
+
+// spec is how the program is started, within the limits of the host.
+func (l *loaded) spec(most sandbox.Limits) sandbox.Spec {
+	s := sandbox.Spec{Level: l.level, Limits: most, Args: []string{l.Artifact.Path}}
+	if asked := l.Descriptor.Limits; asked.Memory > 0 {
+		s.Limits.Memory = asked.Memory.Bytes()
+	}
+	if n := l.Descriptor.Limits.Threads; n > 0 {
+		s.Limits.Processes = n
+	}
+	if n := l.Descriptor.Limits.Files; n > 0 {
+		s.Limits.Files = n
+	}
+	if l.Artifact.Packed() {
+		s.Args, s.Tree = l.Artifact.Run, &l.tree
+	}
+	return s
+}
+
+// allows refuses a package that needs more than the host gives.
+func (h *Host) allows(d *Descriptor) error {
+	l := h.o.Limits.Filled()
+	switch {
+	case d.Limits.Memory.Bytes() > l.Memory:
+		return pipeline.Errorf(pipeline.CodePluginRefused, d.Ref(), "it asks for %s of memory; a plugin may have %s here", d.Limits.Memory, config.Size(l.Memory)).
+			With("raise sandbox.memory in the worker file, if you want to give it that much")
+	case d.Limits.Threads > l.Processes:
+		return pipeline.Errorf(pipeline.CodePluginRefused, d.Ref(), "it asks for %d threads; a plugin may have %d here", d.Limits.Threads, l.Processes).
+			With("raise sandbox.processes in the worker file, if you want to give it that many")
+	}
+	return nil
 }
 
 // Open starts a host and proves which sandbox level this machine has: it tries attacks inside and sees them fail. It starts no
@@ -82,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{o: o, log: o.Log, redact: red.Text, spawner: sandbox.NewSpawner(), sealed: map[pipeline.Digest]*os.File{},
-		remotes: map[string]*remote{}, stopped: map[string]*pipeline.Error{}}
+		remotes: map[string]*remote{}, stopped: map[string]*pipeline.Error{}, closing: make(chan struct{})}
 	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted, sandbox.Process} {
 		if l == sandbox.Process && !o.Insecure {
 			break
@@ -121,9 +154,12 @@ func or[T comparable](v, other T) T {
 // Level is the best level that was proved here; the error says why no better one is.
 func (h *Host) Level() (sandbox.Level, error) { return h.best, h.why }
 
-// Close ends every plugin and waits until nothing of them is left.
+// Close ends every plugin, whatever it is asked at that moment, and waits until nothing of them is left.
 func (h *Host) Close() {
 	h.mu.Lock()
+	if !h.closed {
+		close(h.closing)
+	}
 	h.closed = true
 	rs := h.remotes
 	h.remotes = map[string]*remote{}
@@ -147,22 +183,41 @@ func (h *Host) Folder(ref string) string { return Folder(h.o.Dir, ref) }
 // nowhere.
 func Folder(dir, ref string) string {
 	name, version, _ := strings.Cut(ref, "@")
-	if !nameForm.MatchString(name) || !versionForm.MatchString(version) {
+	if !Exact(ref) {
 		return filepath.Join(dir, "not-a-plugin")
 	}
 	return filepath.Join(dir, filepath.FromSlash(name), version)
 }
 
-// load reads an installed plugin, compares it with its pin and seals its program. Codes: ERR_PLUGIN_UNKNOWN, ERR_PLUGIN_LOCK,
-// ERR_PLUGIN_SANDBOX, ERR_PLUGIN_REFUSED.
-func (h *Host) load(pin *Pin) (*loaded, error) {
-	pkg, err := Read(h.Folder(pin.Ref()))
+// StoppedFile stands beside the program of a version that was stopped, and says why.
+const StoppedFile = "stopped"
+
+// Stopped says why a version was stopped, or nil. Codes: ERR_PLUGIN_NONDETERMINISTIC.
+func Stopped(dir, ref string) error {
+	file := filepath.Join(Folder(dir, ref), StoppedFile)
+	why, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	e := pipeline.Errorf(pipeline.CodePluginNondeterministic, ref, "the version was stopped: %s", strings.TrimSpace(string(why)))
+	return e.With("Publish a new version that is deterministic. If the machine was at fault, remove " + file + ".")
+}
+
+// read reads the installed package of a pin and compares it. Codes: ERR_PLUGIN_UNKNOWN, ERR_PLUGIN_LOCK, ERR_PLUGIN_REFUSED,
+// ERR_PLUGIN_NONDETERMINISTIC (the version is stopped).
+func (p *Pin) read(dir string) (*Package, error) {
+	pkg, err := Read(Folder(dir, p.Ref()))
 	if err != nil {
 		return nil, err
 	}
-	if err := pin.Check(pkg); err != nil {
+	if err := p.Check(pkg); err != nil {
 		return nil, err
 	}
+	return pkg, Stopped(dir, p.Ref())
+}
+
+// sealPinned seals the program of a pinned package for the level that pin and author ask for. Codes: ERR_PLUGIN_SANDBOX.
+func (h *Host) sealPinned(pin *Pin, pkg *Package) (*loaded, error) {
 	least, err := sandbox.ParseLevel(pin.Level)
 	if err != nil {
 		return nil, err
@@ -178,6 +233,9 @@ func (h *Host) seal(pkg *Package, least sandbox.Level) (*loaded, error) {
 	if h.best < least {
 		e := pipeline.Errorf(pipeline.CodePluginSandbox, pkg.Descriptor.Ref(), "it needs level %s; this machine proved %s: %w", least, h.best, h.why)
 		return nil, e.With("Allow the level to the host (reprieve plugin why " + pkg.Descriptor.Ref() + "), or pin it at a lower one if its author accepts that.")
+	}
+	if err := h.allows(&pkg.Descriptor); err != nil {
+		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,9 +284,9 @@ func (h *Host) Kinds(ctx context.Context) ([]transforms.Kind, error) {
 
 // Build makes the transform of a configuration and starts its process, so that a wrong configuration is refused now. Codes:
 // ERR_TRANSFORM_CONFIG, ERR_PLUGIN_*.
-func (h *Host) Build(ctx context.Context, pin *Pin, info transforms.Info, config []byte) (transforms.Transform, error) {
-	if pin.Protocol != wire.Protocol {
-		return nil, pipeline.Errorf(pipeline.CodePluginLock, pin.Ref(), "it is pinned with protocol %d; the host speaks %d", pin.Protocol, wire.Protocol)
+func (h *Host) Build(ctx context.Context, pin *Pin, info transforms.Info, settings []byte) (transforms.Transform, error) {
+	if err := pin.speaks(); err != nil {
+		return nil, err
 	}
 	key := info.Ref() + " " + string(info.Config)
 	h.mu.Lock()
@@ -237,11 +295,21 @@ func (h *Host) Build(ctx context.Context, pin *Pin, info transforms.Info, config
 	if ok {
 		return r, nil
 	}
-	pkg, err := h.load(pin)
+	pkg, err := pin.read(h.o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	r = newRemote(h, pkg, info, config)
+	if !pkg.Descriptor.Delivering(DeliversTransform) {
+		return nil, pipeline.Errorf(pipeline.CodePluginRefused, pin.Ref(), "it delivers no transform").With("use it as a stage: - plugin: {ref: " + pin.Ref() + "}")
+	}
+	if err := pkg.CheckConfig(settings); err != nil {
+		return nil, err
+	}
+	l, err := h.sealPinned(pin, pkg)
+	if err != nil {
+		return nil, err
+	}
+	r = newRemote(h, l, info, settings)
 	if err := r.try(ctx); err != nil {
 		r.stop()
 		return nil, err
@@ -263,12 +331,15 @@ func (h *Host) Build(ctx context.Context, pin *Pin, info transforms.Info, config
 	return r, nil
 }
 
-// stopVersion keeps a version from running again on this host.
+// stopVersion keeps a version from running again, here and, by a file beside its program, on every host after this one.
 func (h *Host) stopVersion(ref string, why *pipeline.Error) {
 	h.mu.Lock()
 	h.stopped[ref] = why
 	h.mu.Unlock()
 	h.log.Error("plugin version stopped", "plugin", ref, "code", why.Code, "why", why.Text)
+	if err := os.WriteFile(filepath.Join(h.Folder(ref), StoppedFile), []byte(why.Text+"\n"), 0o644); err != nil {
+		h.log.Warn("the stop of a plugin version cannot be kept: it holds until this process ends", "plugin", ref, "error", err)
+	}
 }
 
 func (h *Host) stoppedVersion(ref string) *pipeline.Error {

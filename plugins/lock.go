@@ -14,6 +14,7 @@ import (
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/plugins/sandbox"
+	"reprieve.dev/plugins/wire"
 )
 
 // Lock is the file plugins.lock: what may run. Nothing else runs.
@@ -156,6 +157,14 @@ func (p *Pin) Check(pkg *Package) error {
 		return mismatch(pkg.Artifact.Path, string(p.Digest()), string(pkg.Digest))
 	case p.Descriptor != string(pkg.About):
 		return mismatch(DescriptorFile, p.Descriptor, string(pkg.About))
+	}
+	return nil
+}
+
+// speaks refuses a pin of another protocol. Codes: ERR_PLUGIN_LOCK.
+func (p *Pin) speaks() error {
+	if p.Protocol != wire.Protocol {
+		return pipeline.Errorf(pipeline.CodePluginLock, p.Ref(), "it is pinned with protocol %d; the host speaks %d", p.Protocol, wire.Protocol)
 	}
 	return nil
 }

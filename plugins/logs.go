@@ -16,12 +16,15 @@ const (
 	lineMost = 4096    // bytes of a line that are looked at
 	lineShow = 1024    // bytes of a line that are shown
 	tailMost = 20      // lines kept to explain a crash
+
+	floodMost = 64 << 20 // bytes after which the process is ended: reading them costs the host
 )
 
 // diary takes what a plugin writes: bounded, redacted, escaped (INV-PLUGIN-LOG).
 type diary struct {
 	log    *slog.Logger
 	redact func(string) string
+	flood  func() // ends who writes without end
 
 	mu      sync.Mutex
 	read    int64
@@ -51,17 +54,24 @@ func (d *diary) count(n int) {
 	d.mu.Lock()
 	d.read += int64(n)
 	d.dropped += int64(n)
+	over := d.read > floodMost
 	d.mu.Unlock()
+	if over && d.flood != nil {
+		d.flood()
+	}
 }
 
 func (d *diary) line(b []byte, stream string) {
 	d.mu.Lock()
 	d.read += int64(len(b))
-	full := d.read > logMost
+	full, over := d.read > logMost, d.read > floodMost
 	if full {
 		d.dropped += int64(len(b))
 	}
 	d.mu.Unlock()
+	if over && d.flood != nil {
+		d.flood()
+	}
 	if full {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -17,7 +18,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"reprieve.dev/pipeline"
-	"reprieve.dev/plugins/sandbox"
 	"reprieve.dev/plugins/wire"
 )
 
@@ -36,7 +36,7 @@ type process struct {
 func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	ref := pkg.Descriptor.Ref()
 	r := &runner{spawner: h.spawner, program: pkg.sealed, diary: &diary{log: h.log.With("plugin", ref), redact: h.redact},
-		spec: sandbox.Spec{Level: pkg.level, Limits: h.o.Limits, Args: []string{pkg.Artifact.Path}}}
+		own: pkg.Artifact.Env, spec: pkg.spec(h.o.Limits)}
 	p := &process{ref: ref, runner: r, stdio: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -90,7 +90,24 @@ func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	if got := p.about.Name + "@" + p.about.Version; got != ref {
 		return nil, pipeline.Errorf(pipeline.CodePluginRefused, ref, "the program says that it is %s", r.diary.clean(got)).With("build the program from the same version as plugin.yaml")
 	}
+	if what := p.delivers(pkg.Descriptor.Delivers); what != "" {
+		return nil, pipeline.Errorf(pipeline.CodePluginRefused, ref, "the program says that it delivers %s, plugin.yaml says %s", r.diary.clean(what), strings.Join(pkg.Descriptor.Delivers, ", ")).
+			With("let both say the same")
+	}
 	return p, nil
+}
+
+// delivers is what the program says that it delivers, if that is something else.
+func (p *process) delivers(want []string) (other string) {
+	got := p.about.Delivers
+	if len(got) == 0 {
+		got = []string{DeliversTransform}
+	}
+	a, b := slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
+	if slices.Equal(a, b) {
+		return ""
+	}
+	return strings.Join(a, ", ")
 }
 
 // startFailure says why a start failed, with what the plugin printed.
@@ -117,7 +134,7 @@ func (p *process) startFailure(err error, late bool) error {
 	}
 	text := r.diary.clean(err.Error())
 	if r.running != nil && (strings.Contains(text, "exited before") || strings.Contains(text, "Failed to read any lines")) {
-		text = "it ended before it served (" + r.running.Exit() + ")"
+		text = "it ended before it served (" + r.exit() + ")"
 	}
 	if last := r.diary.last(); last != "" {
 		text += fmt.Sprintf("; it last wrote %q", last)

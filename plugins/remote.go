@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +12,14 @@ import (
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/plugins/wire"
+	"reprieve.dev/seal"
 	"reprieve.dev/transforms"
+)
+
+// Seed and time that every process is configured with: the same everywhere, for ever.
+const (
+	fixedClockMS = 1_000_000_000_000
+	seedOf       = "reprieve/v1 seed"
 )
 
 const (
@@ -27,6 +36,7 @@ type remote struct {
 	pkg    *loaded
 	info   transforms.Info
 	config []byte
+	stage  string       // whose failures they are
 	used   atomic.Int64 // order of use
 
 	mu      sync.Mutex
@@ -35,8 +45,8 @@ type remote struct {
 	batch   uint64
 	closed  bool
 
-	failures  int       // within the minute
-	minute    time.Time // when it began
+	failures  int       // within the window
+	since     time.Time // when it began
 	wait      time.Duration
 	notBefore time.Time // no start before: back-off
 	startErr  error
@@ -44,118 +54,146 @@ type remote struct {
 
 func newRemote(h *Host, pkg *loaded, info transforms.Info, config []byte) *remote {
 	info.Level = pkg.level.String()
-	return &remote{h: h, pkg: pkg, info: info, config: config}
+	return &remote{h: h, pkg: pkg, info: info, config: config, stage: "repair"}
 }
 
 // Info implements transforms.Transform.
 func (r *remote) Info() transforms.Info { return r.info }
 
+// work is what one call to a plugin is about: entries that are sent in batches, in halves where a batch is not stood.
+type work interface {
+	len() int
+	size(i int) int // bytes, about
+	request(batch uint64, from, to int) (req proto.Message, what string)
+	send(ctx context.Context, p *process, req proto.Message) (proto.Message, error)
+	// take checks a reply and keeps it. What it returns says how the reply breaks the protocol.
+	take(req, reply proto.Message, from, to int) (what string)
+	fail(from, to int, f *pipeline.Failure)
+}
+
 // Repair implements transforms.Transform. What the plugin does wrong is the failure of a record, found here by halving; the
 // error is only ctx's.
 func (r *remote) Repair(ctx context.Context, in []transforms.Envelope) ([]transforms.Result, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.used.Store(r.h.uses.Add(1))
 	out := make([]transforms.Result, len(in))
-	for i := range in {
-		out[i] = transforms.Result{Key: in[i].Record.Key, Value: in[i].Record.Value, Headers: in[i].Record.Headers, Schema: in[i].Schema}
+	w := &repairs{r: r}
+	at := w.readable(r.pkg.Descriptor.Reads, in, out)
+	w.out = make([]transforms.Result, len(at))
+	if err := r.do(ctx, w); err != nil {
+		return nil, err
 	}
-	most := wire.BatchDefault
-	if r.proc != nil && r.proc.about.MaxBatch > 0 {
-		most = min(int(r.proc.about.MaxBatch), wire.BatchMost)
-	}
-	for from := 0; from < len(in); {
-		size, to := 0, from
-		for to < len(in) && to-from < most {
-			if size += len(in[to].Record.Key) + len(in[to].Record.Value) + 512; size > callBytes && to > from {
-				break
-			}
-			to++
-		}
-		if err := r.repair(ctx, in[from:to], out[from:to]); err != nil {
-			return nil, err
-		}
-		from = to
+	for k, i := range at {
+		out[i] = w.out[k]
 	}
 	return out, nil
 }
 
-// repair fills out for a batch, in halves when the plugin cannot stand it whole.
-func (r *remote) repair(ctx context.Context, in []transforms.Envelope, out []transforms.Result) error {
-	f := r.once(ctx, in, out)
-	if ctx.Err() != nil {
-		return ctx.Err()
+// do asks for all of w. The error is only ctx's.
+func (r *remote) do(ctx context.Context, w work) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used.Store(r.h.uses.Add(1))
+	most := wire.BatchDefault
+	if r.proc != nil && r.proc.about.MaxBatch > 0 {
+		most = min(int(r.proc.about.MaxBatch), wire.BatchMost)
 	}
-	if f == nil {
-		return nil
-	}
-	switch halve := f.Code == pipeline.CodePluginCrashed || f.Code == pipeline.CodePluginTimeout || f.Code == pipeline.CodePluginAnswer; {
-	case halve && len(in) > 1:
-		half := len(in) / 2
-		if err := r.repair(ctx, in[:half], out[:half]); err != nil {
+	for from := 0; from < w.len(); {
+		size, to := 0, from
+		for to < w.len() && to-from < most {
+			if size += w.size(to) + 512; size > callBytes && to > from {
+				break
+			}
+			to++
+		}
+		if err := r.part(ctx, w, from, to); err != nil {
 			return err
 		}
-		return r.repair(ctx, in[half:], out[half:])
-	}
-	for i := range out {
-		out[i] = transforms.Result{Key: in[i].Record.Key, Value: in[i].Record.Value, Headers: in[i].Record.Headers, Schema: in[i].Schema, Failure: f}
+		from = to
 	}
 	return nil
 }
 
+// part asks for some entries, in halves when the plugin cannot stand them whole.
+func (r *remote) part(ctx context.Context, w work, from, to int) error {
+	f := r.once(ctx, w, from, to)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case f == nil:
+		return nil
+	case to-from > 1 && (f.Code == pipeline.CodePluginCrashed || f.Code == pipeline.CodePluginTimeout || f.Code == pipeline.CodePluginAnswer):
+		half := from + (to-from)/2
+		if err := r.part(ctx, w, from, half); err != nil {
+			return err
+		}
+		return r.part(ctx, w, half, to)
+	}
+	w.fail(from, to, f)
+	return nil
+}
+
 // once asks for one batch once. A failure is about all of it.
-func (r *remote) once(ctx context.Context, in []transforms.Envelope, out []transforms.Result) *pipeline.Failure {
-	if r.closed {
-		return r.failure(pipeline.CodePluginRefused, "the host is closed", nil)
+func (r *remote) once(ctx context.Context, w work, from, to int) *pipeline.Failure {
+	if r.closed || r.h.isClosing() {
+		return r.failure(pipeline.CodePluginUnavailable, "the host is closed", nil)
 	}
 	if why := r.h.stoppedVersion(r.info.Ref()); why != nil {
 		return r.failure(pipeline.CodePluginRefused, "the version is stopped", why)
 	}
 	if r.tired() {
-		return r.failure(pipeline.CodePluginRefused, "it failed too often within a minute", nil)
+		return r.failure(pipeline.CodePluginUnavailable, "it failed too often", nil)
 	}
 	p, err := r.running(ctx, &r.proc)
 	if err != nil {
-		code := pipeline.CodeOf(err)
-		if code == "" {
-			code = pipeline.CodePluginHandshake
-		}
-		return r.failure(code, "it cannot be started", err)
+		return r.failure(pipeline.CodePluginUnavailable, "it cannot be started: "+string(orCode(err)), err)
 	}
 	r.batch++
-	req, what := request(r.batch, in)
+	req, what := w.request(r.batch, from, to)
 	if what != "" {
 		return r.failure(pipeline.CodePluginRefused, what, nil)
 	}
-	reply, f := r.call(ctx, &r.proc, p, req)
+	reply, f := r.call(ctx, &r.proc, p, w, req, to-from)
 	if f != nil {
 		return f
 	}
-	if what := r.take(req, reply, in, out); what != "" {
+	if what := w.take(req, reply, from, to); what != "" {
+		if to-from == 1 { // the record is found
+			r.blame(1)
+		}
 		return r.failure(pipeline.CodePluginAnswer, what, nil)
 	}
-	if p.served += len(in); p.served >= recycleAfter {
+	if p.served += to - from; p.served >= recycleAfter {
 		p.end()
 		r.proc = nil
 	}
-	if n := r.h.o.RepeatOneIn; n == 1 || n > 1 && r.batch%uint64(n) == 1 {
-		return r.repeat(ctx, req, reply)
+	if n := r.h.o.RepeatOneIn; n == 1 || n > 1 && r.batch%uint64(n) == 1 || transforms.EachTwice(ctx) {
+		return r.repeat(ctx, w, req, reply, to-from)
 	}
 	return nil
 }
 
-// repeat asks a second process for the same batch. Another answer stops the version (INV-PLUGIN-SAME).
-func (r *remote) repeat(ctx context.Context, req *wire.RepairRequest, first *wire.RepairReply) *pipeline.Failure {
-	w, err := r.running(ctx, &r.witness)
-	if err != nil {
-		return r.failure(pipeline.CodePluginRefused, "it cannot be started a second time", err)
+func orCode(err error) pipeline.Code {
+	if code := pipeline.CodeOf(err); code != "" {
+		return code
 	}
-	second, f := r.call(ctx, &r.witness, w, req)
+	return pipeline.CodePluginHandshake
+}
+
+// repeat asks a second process for the same batch. Another answer stops the version (INV-PLUGIN-SAME).
+func (r *remote) repeat(ctx context.Context, w work, req, first proto.Message, n int) *pipeline.Failure {
+	p, err := r.running(ctx, &r.witness)
+	if err != nil {
+		return r.failure(pipeline.CodePluginUnavailable, "it cannot be started a second time: "+string(orCode(err)), err)
+	}
+	second, f := r.call(ctx, &r.witness, p, w, req, n)
 	if f != nil {
 		return f
 	}
+	if p.served += n; p.served >= recycleAfter {
+		p.end()
+		r.witness = nil
+	}
 	if !proto.Equal(first, second) {
-		e := pipeline.Errorf(pipeline.CodePluginNondeterministic, r.info.Ref(), "two processes gave two answers for one batch of %d records", len(req.Envelopes))
+		e := pipeline.Errorf(pipeline.CodePluginNondeterministic, r.info.Ref(), "two processes gave two answers for one batch of %d records", n)
 		r.h.stopVersion(r.info.Ref(), e)
 		r.kill()
 		return r.failure(pipeline.CodePluginNondeterministic, "two answers for one batch", e)
@@ -199,7 +237,7 @@ func (r *remote) running(ctx context.Context, at **process) (*process, error) {
 func (r *remote) configure(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, r.h.o.Start)
 	defer cancel()
-	a, err := p.client.Configure(ctx, &wire.ConfigureRequest{Config: r.config})
+	a, err := p.client.Configure(ctx, r.settings())
 	if err == nil && a.Problem == "" {
 		return nil
 	}
@@ -209,6 +247,12 @@ func (r *remote) configure(ctx context.Context, p *process) error {
 		return pipeline.Errorf(pipeline.CodePluginHandshake, p.ref, "it did not take its configuration: %s", clean(err.Error()))
 	}
 	return pipeline.Errorf(pipeline.CodeTransformConfig, p.ref, "%s", clean(a.Problem))
+}
+
+// settings are what a process is configured with. The seed follows from what the transform is.
+func (r *remote) settings() *wire.ConfigureRequest {
+	sum := sha256.Sum256(seal.LP([]byte(seedOf), []byte(r.info.Ref()), []byte(r.info.Config)))
+	return &wire.ConfigureRequest{Config: r.config, Seed: binary.BigEndian.Uint64(sum[:]), ClockMs: fixedClockMS}
 }
 
 // try starts the process and configures it.
@@ -223,16 +267,36 @@ func (r *remote) try(ctx context.Context) error {
 	return err
 }
 
-// blame counts a crash or a timeout; tired tells whether there were too many of them within the minute.
+// blame counts a crash or a timeout; tired tells whether there were too many of them within the window: a minute, and longer
+// where calls may take long, or timeouts alone would never be too many.
 func (r *remote) blame(cost int) {
-	if now := r.h.o.Clock(); now.Sub(r.minute) >= time.Minute {
-		r.minute, r.failures = now, 0
+	if now := r.h.o.Clock(); now.Sub(r.since) >= r.window() {
+		r.since, r.failures = now, 0
 	}
 	r.failures += cost
 }
 
 func (r *remote) tired() bool {
-	return r.failures >= r.h.o.Failures && r.h.o.Clock().Sub(r.minute) < time.Minute
+	return r.failures >= r.h.o.Failures && r.h.o.Clock().Sub(r.since) < r.window()
+}
+
+func (r *remote) window() time.Duration { return time.Minute + 20*r.h.o.Call }
+
+// resting tells whether the next batch would be refused without a call: the circuit is open, or a start failed a moment ago.
+func (r *remote) resting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tired() || r.h.o.Clock().Before(r.notBefore)
+}
+
+// peak is the most memory of the process, as text; "-" if there is none.
+func (r *remote) peak() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proc == nil {
+		return "-"
+	}
+	return or(r.proc.runner.running.Peak(), "-")
 }
 
 func (r *remote) kill() {
@@ -260,5 +324,5 @@ func (r *remote) stop() {
 }
 
 func (r *remote) failure(code pipeline.Code, what string, cause error) *pipeline.Failure {
-	return &pipeline.Failure{Stage: "repair", Code: code, Params: []pipeline.Param{pipeline.Str("plugin", r.info.Ref()), pipeline.Str("what", what)}, Cause: cause}
+	return &pipeline.Failure{Stage: r.stage, Code: code, Params: []pipeline.Param{pipeline.Str("plugin", r.info.Ref()), pipeline.Str("what", what)}, Cause: cause}
 }

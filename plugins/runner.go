@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"reprieve.dev/plugins/sandbox"
 	"reprieve.dev/plugins/wire"
@@ -24,8 +27,9 @@ type runner struct {
 	spawner *sandbox.Spawner
 	program *os.File
 	spec    sandbox.Spec
-	env     []string // as go-plugin made it
-	dir     string   // the folder that go-plugin made for the socket
+	env     []string          // as go-plugin made it
+	own     map[string]string // of the artifact
+	dir     string            // the folder that go-plugin made for the socket
 	diary   *diary
 
 	running *sandbox.Running
@@ -37,9 +41,13 @@ type runner struct {
 	first  string // a first line that was no handshake
 	extra  int64  // bytes on standard output after the handshake
 	over   bool   // nothing is left to be killed
+	why    string // it was ended for something that it did
 }
 
 var envKept = []string{wire.CookieKey, "PLUGIN_PROTOCOL_VERSIONS"}
+
+// fixedEnv is the same for every plugin, so that locale, time zone and the order of hashes are.
+var fixedEnv = []string{"LC_ALL=C.UTF-8", "TZ=UTC", "PYTHONHASHSEED=0"}
 
 func (r *runner) Start(ctx context.Context) error {
 	for _, e := range r.env {
@@ -50,12 +58,26 @@ func (r *runner) Start(ctx context.Context) error {
 			}
 		}
 	}
+	r.spec.Env = append(r.spec.Env, fixedEnv...)
+	for _, name := range slices.Sorted(maps.Keys(r.own)) {
+		r.spec.Env = append(r.spec.Env, name+"="+r.own[name])
+	}
 	r.spec.Dir = r.dir
 	running, err := r.spawner.Start(ctx, r.program, r.spec)
 	if err != nil {
 		return err
 	}
 	r.running = running
+	r.diary.flood = func() {
+		r.ended("it writes without end")
+	}
+	if r.spec.Level < sandbox.Isolated { // an isolated one has a folder that holds eight names
+		r.drained.Add(1)
+		go func() {
+			defer r.drained.Done()
+			r.watchFolder()
+		}()
+	}
 	pr, pw := io.Pipe()
 	r.pipe = pr
 	r.drained.Add(2)
@@ -88,11 +110,73 @@ func (r *runner) handshake(to *io.PipeWriter) {
 		fields := strings.Split(text, "|")
 		fmt.Fprintln(to, strings.Join(fields[:5], "|")) // without a reader the start has failed anyway
 	}
-	n, _ := io.Copy(io.Discard, br) // it ends with the process
-	r.mu.Lock()
-	r.extra += n
-	r.mu.Unlock()
+	_, _ = io.Copy(dropped{r}, br) // it ends with the process
 	to.Close()
+}
+
+// dropped counts what is written on standard output after the handshake.
+type dropped struct{ r *runner }
+
+func (d dropped) Write(p []byte) (int, error) {
+	d.r.mu.Lock()
+	d.r.extra += int64(len(p))
+	over := d.r.extra > floodMost
+	d.r.mu.Unlock()
+	if over {
+		d.r.ended("it writes without end")
+	}
+	return len(p), nil
+}
+
+// ended kills the process for what it does, and keeps the reason for who asks why it died.
+func (r *runner) ended(why string) {
+	r.mu.Lock()
+	first := r.why == ""
+	if first {
+		r.why = why
+	}
+	r.mu.Unlock()
+	if first {
+		r.running.Kill()
+	}
+}
+
+// exit says how the process ended, or why it was ended.
+func (r *runner) exit() string {
+	r.mu.Lock()
+	why := r.why
+	r.mu.Unlock()
+	if why != "" {
+		return why
+	}
+	return r.running.Exit()
+}
+
+// namesMost is how many names a plugin may make in its socket folder.
+const namesMost = 8
+
+// watchFolder ends a plugin that fills the folder of the host that its socket is in: empty files use up names, not bytes, and no
+// limit of the kernel counts them.
+func (r *runner) watchFolder() {
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-r.running.Gone():
+			return
+		case <-t.C:
+		}
+		f, err := os.Open(r.dir)
+		if err != nil {
+			return
+		}
+		names, _ := f.Readdirnames(namesMost + 1)
+		f.Close()
+		if len(names) > namesMost {
+			r.ended("it fills its folder")
+			return
+		}
+	}
 }
 
 func (r *runner) refuse(line string) {

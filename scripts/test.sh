@@ -105,7 +105,7 @@ all)
 	layer "ledger (SQLite, PostgreSQL; race)" go test -race -timeout 10m ./ledger/... ./custody/... ./redrive
 	layer "kafka (embedded, Apache Kafka; race)" go test -race -timeout 15m ./pipeline/kafka ./pipeline/control ./embedded ./tests/services/...
 	if [ -d plugins ]; then
-		layer "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin
+		layer "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin ./examples/plugin-go ./examples/plugin-python
 	fi
 	layer "stories (journeys, demo, adoption)" go test -timeout 10m ./tests/integration
 	if [ -d tests/docs ]; then

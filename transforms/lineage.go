@@ -40,7 +40,8 @@ func NewLineage(info Info, e *Envelope, r *Result, key *seal.IdentityKey, by str
 }
 
 // Repeat makes the repair again from the original bytes and tells whether it is the same bit for bit. t must be the transform
-// that the lineage names. Codes: ERR_TRANSFORM_UNKNOWN (another transform, artifact or configuration), ERR_TRANSFORM_FAILED.
+// that the lineage names; a third-party one makes it in two processes. Codes: ERR_TRANSFORM_UNKNOWN (another transform, artifact or configuration), ERR_TRANSFORM_FAILED,
+// ERR_PLUGIN_NONDETERMINISTIC, ERR_PLUGIN_UNAVAILABLE.
 func (l *Lineage) Repeat(ctx context.Context, t Transform, e *Envelope, key *seal.IdentityKey) (Result, error) {
 	i := t.Info()
 	if i.Ref() != l.Transform || i.Artifact != l.Artifact || i.Config != l.Config {
@@ -49,13 +50,17 @@ func (l *Lineage) Repeat(ctx context.Context, t Transform, e *Envelope, key *sea
 	if got := pipeline.Digest(key.Digest(e.Record.Value)); got != l.Input {
 		return Result{}, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "these are not the bytes that the repair started from")
 	}
-	out, err := Run(ctx, t, nil, []Envelope{*e})
+	out, err := Run(Twice(ctx), t, nil, []Envelope{*e})
 	if err != nil {
 		return Result{}, err
 	}
 	r := out[0]
 	if r.Failure != nil {
-		return r, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "%s", r.Failure.Reason())
+		code := pipeline.CodeTransformFailed
+		if c := r.Failure.Code; c == pipeline.CodePluginNondeterministic || c == pipeline.CodePluginUnavailable {
+			code = c
+		}
+		return r, pipeline.Errorf(code, string(l.Item), "%s", r.Failure.Reason())
 	}
 	if pipeline.Digest(key.Digest(r.Value)) != l.Output || pipeline.Digest(key.Digest(r.Key)) != l.OutputKey ||
 		pipeline.Digest(key.Digest(headerBytes(r.Headers))) != l.OutputHeaders {

@@ -59,3 +59,12 @@ func bisect(ctx context.Context, t Transform, in []Envelope) ([]Result, error) {
 	}
 	return append(left, right...), nil
 }
+
+type twiceKey struct{}
+
+// Twice makes each batch of third-party transforms be asked for in two processes whose answers must be the same byte for byte:
+// for dry runs and replays, where nothing may rest on luck.
+func Twice(ctx context.Context) context.Context { return context.WithValue(ctx, twiceKey{}, true) }
+
+// EachTwice tells whether ctx comes from Twice.
+func EachTwice(ctx context.Context) bool { return ctx.Value(twiceKey{}) != nil }

@@ -18,6 +18,7 @@ import (
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/pipeline/redact"
 	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/plugins"
 	"reprieve.dev/seal"
 )
 
@@ -89,7 +90,7 @@ func (p *Plan) Registry(name string, clock pipeline.Clock) (codec.Registry, erro
 
 // resources gives stages what the worker file names. lookup opens registries.
 // given, if it is not nil, is asked first: what stands for an HTTP service in a test.
-func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Registry, error), given func(kind, name string) (any, error)) func(kind, name string) (any, error) {
+func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(name string) (codec.Registry, error), given func(kind, name string) (any, error)) func(kind, name string) (any, error) {
 	return func(kind, name string) (any, error) {
 		if given != nil {
 			if r, err := given(kind, name); r != nil || err != nil {
@@ -105,14 +106,16 @@ func (pp *PipelinePlan) resources(keys Keys, lookup func(name string) (codec.Reg
 			return keys.Hash, nil
 		case stage.ResourceFile:
 			return pp.readFile(name)
+		case plugins.ResourceHost:
+			return host, nil
 		}
 		return nil, pipeline.Errorf(pipeline.CodeConfigReference, pp.File, "there is no resource %s %q", kind, name)
 	}
 }
 
 // Assemble builds the stages of a pipeline and the options of its engine, without source, sinks and the keys to seal with: what run
-// and try share. Where Seal.Topic is set, the caller sets Seal.Sealer.
-func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup func(string) (codec.Registry, error)) (engine.Options, pipeline.Close, error) {
+// and try share. Where Seal.Topic is set, the caller sets Seal.Sealer. Plugins live until ctx is done or the result is closed.
+func (pp *PipelinePlan) Assemble(ctx context.Context, p *Plan, keys Keys, env pipeline.Env, lookup func(string) (codec.Registry, error)) (engine.Options, pipeline.Close, error) {
 	c := pp.Config
 	layout := &pipeline.Layout{}
 	o := engine.Options{
@@ -140,7 +143,9 @@ func (pp *PipelinePlan) Assemble(p *Plan, keys Keys, env pipeline.Env, lookup fu
 		}
 		return errors.Join(errs...)
 	}
-	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, lookup, env.Resource)
+	host, shut := openHost(ctx, PluginOptions(p.File, p.Config.Sandbox, env.Clock, env.Log))
+	closers = append(closers, shut) // the last to close: its plugins are the stages'
+	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, host, lookup, env.Resource)
 	for _, s := range pp.Stages {
 		env.Name = s.Name
 		built, shut, err := s.Kind.Build(s.Settings, env)
@@ -190,7 +195,7 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 		return nil, err
 	}
 	env := pipeline.Env{Log: w.o.Log, Meter: w.o.Meter, Clock: w.o.Clock}
-	o, shut, err := pp.Assemble(w.o.Plan, w.keys, env, w.registry)
+	o, shut, err := pp.Assemble(ctx, w.o.Plan, w.keys, env, w.registry)
 	if err != nil {
 		return nil, err
 	}

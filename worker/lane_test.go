@@ -54,7 +54,7 @@ func lane(t testing.TB, file string) engine.Options {
 	keys, err := worker.NewKeys(plan.Config.Keys)
 	check(err)
 	env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: time.Now}
-	o, shut, err := plan.Pipelines[0].Assemble(plan, keys, env, func(string) (codec.Registry, error) {
+	o, shut, err := plan.Pipelines[0].Assemble(t.Context(), plan, keys, env, func(string) (codec.Registry, error) {
 		return codec.Folder(filepath.Join(dir, "schemas"))
 	})
 	check(err)

@@ -106,6 +106,9 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 				Text: "the pipeline " + pp.Config.Name + " is defined in " + first + " already", Suggestion: "give it another name"})
 		}
 		names[pp.Config.Name] = file
+		if plan.Config != nil {
+			ps = append(ps, pp.checkPlugins(f.Worker, plan.Config.Sandbox)...)
+		}
 		plan.Pipelines = append(plan.Pipelines, pp)
 	}
 	for i := range ps {
@@ -192,10 +195,6 @@ func (pp *PipelinePlan) stages(kinds []pipeline.Kind) (ps config.Problems) {
 			var names []string
 			for _, k := range kinds {
 				names = append(names, k.Name)
-			}
-			if s.Kind == "plugin" {
-				ps = append(ps, notYet(s.Settings, "", "plugin stages"))
-				continue
 			}
 			ps = append(ps, s.Place.Problem(s.Kind, config.CodeUnknownKey, "there is no stage kind "+strconv.Quote(s.Kind),
 				config.Nearest(s.Kind, names)))

@@ -75,7 +75,7 @@ func TestPartitionWaitsForAServiceThatIsKnownToBeDown(t *testing.T) {
 	}
 	now := time.Unix(1_800_000_000, 0)
 	env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: func() time.Time { return now }}
-	o, shut, err := plan.Pipelines[0].Assemble(plan, keys, env, func(string) (codec.Registry, error) { return nil, nil })
+	o, shut, err := plan.Pipelines[0].Assemble(t.Context(), plan, keys, env, func(string) (codec.Registry, error) { return nil, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

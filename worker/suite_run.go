@@ -17,6 +17,7 @@ import (
 	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/engine"
 	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/transforms"
 )
 
 // SuiteResult is how the tests of one file ended.
@@ -140,7 +141,7 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 	}
 	services := &services{suite: s, test: t}
 	env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: o.Meter, Clock: func() time.Time { return now }, Resource: services.resource}
-	opts, shut, err := pp.Assemble(plan, keys, env, func(string) (codec.Registry, error) { return registry, nil })
+	opts, shut, err := pp.Assemble(ctx, plan, keys, env, func(string) (codec.Registry, error) { return registry, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 			b.Lane = pipeline.Retry
 			b.Recs[0].Trail = &pipeline.Trail{Attempt: uint8(t.Attempt), Original: at, At: at, OriginalMS: recs[i].TimeMS, TimeType: recs[i].TimeType}
 		}
-		err := trial.Try(ctx, b, func(tried engine.Tried) error {
+		err := trial.Try(transforms.Twice(ctx), b, func(tried engine.Tried) error {
 			c := comparison{record: i + 1, position: at.String(), now: now, maker: m, effects: effects}
 			if err := c.all(ctx, t.Expect.of(i), tried); err != nil {
 				return err

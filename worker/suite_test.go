@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"reprieve.dev/config"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -58,7 +57,7 @@ func suite(t *testing.T, text string) (worker.SuiteResult, config.Problems) {
 	if len(ps) > 0 {
 		return worker.SuiteResult{}, ps
 	}
-	return worker.RunSuite(t.Context(), s, worker.SuiteOptions{Files: opt, Kinds: stage.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: time.Now})
+	return worker.RunSuite(t.Context(), s, worker.SuiteOptions{Files: opt, Kinds: worker.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: time.Now})
 }
 
 const suiteRecords = `

@@ -11,6 +11,7 @@ import (
 	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/engine"
 	"reprieve.dev/redrive"
+	"reprieve.dev/transforms"
 )
 
 // trial runs what a redrive would send through the stages of its pipeline, as `reprieve try` does. The stages are opened at the
@@ -35,7 +36,7 @@ func (t *trial) run(ctx context.Context, list []redrive.Trial) ([]pipeline.Code,
 	if t.eng == nil {
 		env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: NewMeter(prometheus.NewRegistry()), Clock: t.clock}
 		var err error
-		if t.o, t.shut, err = t.pp.Assemble(t.plan, t.keys, env, t.lookup); err != nil {
+		if t.o, t.shut, err = t.pp.Assemble(context.WithoutCancel(ctx), t.plan, t.keys, env, t.lookup); err != nil {
 			return nil, err
 		}
 		t.eng = engine.NewTrial(t.o)
@@ -54,7 +55,7 @@ func (t *trial) run(ctx context.Context, list []redrive.Trial) ([]pipeline.Code,
 				Trail: &pipeline.Trail{Item: x.Item, Original: x.Original, At: x.Original, OriginalMS: x.Bytes.TimeMS, TimeType: x.Bytes.TimeType, Identity: x.Identity}})
 		}
 		at := from
-		if err := t.eng.Try(ctx, b, func(tried engine.Tried) error {
+		if err := t.eng.Try(transforms.Twice(ctx), b, func(tried engine.Tried) error {
 			if tried.Failure != nil {
 				out[at] = tried.Failure.Code
 			}

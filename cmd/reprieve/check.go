@@ -9,7 +9,6 @@ import (
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -25,7 +24,7 @@ func (a *app) files(args []string) worker.Files {
 
 // load reads and checks the files. Problems are the error.
 func (a *app) load(args []string) (*worker.Plan, error) {
-	plan, ps := worker.Load(a.files(args), stage.Kinds(), a.optionsAt(a.file))
+	plan, ps := worker.Load(a.files(args), worker.Kinds(), a.optionsAt(a.file))
 	if len(ps) > 0 {
 		return nil, ps
 	}
@@ -34,7 +33,7 @@ func (a *app) load(args []string) (*worker.Plan, error) {
 
 // loadWorker reads the worker file alone, for verbs that need no pipeline.
 func (a *app) loadWorker() (*worker.Plan, error) {
-	plan, ps := worker.Load(worker.Files{Worker: a.file}, stage.Kinds(), a.optionsAt(a.file))
+	plan, ps := worker.Load(worker.Files{Worker: a.file}, worker.Kinds(), a.optionsAt(a.file))
 	if len(ps) > 0 {
 		return nil, ps
 	}
@@ -76,7 +75,7 @@ func (a *app) checkCmd() *cobra.Command {
 			"those that the files leave open; --strict makes an open one an error.",
 		Example: "  reprieve check\n  reprieve check pipelines/billing.yaml --questions",
 		RunE: func(_ *cobra.Command, args []string) error {
-			plan, ps := worker.Load(a.files(args), stage.Kinds(), a.optionsAt(a.file))
+			plan, ps := worker.Load(a.files(args), worker.Kinds(), a.optionsAt(a.file))
 			out := checked{OK: len(ps) == 0, Problems: ps}
 			if ps == nil {
 				out.Problems = config.Problems{}
@@ -169,7 +168,7 @@ func schemaRoot(what string) (any, map[string]any, error) {
 	switch what {
 	case "pipeline":
 		kinds := map[string]any{}
-		for _, k := range stage.Kinds() {
+		for _, k := range worker.Kinds() {
 			kinds[k.Name] = k.Settings()
 		}
 		return config.Pipeline{}, kinds, nil

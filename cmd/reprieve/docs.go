@@ -13,7 +13,7 @@ import (
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/decide"
-	"reprieve.dev/pipeline/stage"
+	"reprieve.dev/worker"
 )
 
 // docsCmd writes the reference pages from what the program knows of itself. It is for those who change it; a test holds the
@@ -91,7 +91,7 @@ func settingsPage() string {
 	}
 	section("Worker file", "`reprieve.yaml`: what pipelines only name.", config.Worker{})
 	section("Pipeline file", "One file a pipeline, in the folder `pipelines` beside the worker file.", config.Pipeline{})
-	for _, k := range stage.Kinds() {
+	for _, k := range worker.Kinds() {
 		section("Stage "+k.Name, "An item of `stages`: `- "+k.Name+": {...}`, optionally with `name` and `when` beside it.", k.Settings())
 	}
 	section("Policy file", "What a `classify` stage names: `reject` turns business rules into failures, `decide` says what follows from a failure.", decide.File{})

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,11 +17,11 @@ import (
 
 func (a *app) pluginCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "plugin", Short: "Third-party transforms: write, install, pin and judge them",
-		Long: "A plugin is a program that repairs records in a sandbox: no network, no files, no other processes. Only what plugins.lock pins\n" +
-			"by digest runs. Folders and limits stand in the section sandbox of the worker file.",
+		Use: "plugin", Short: "Third-party transforms and stages: write, pack, install, pin and judge them",
+		Long: "A plugin is a program that repairs records, or looks at them on their way, in a sandbox: no network, no files, no other\n" +
+			"processes. Only what plugins.lock pins by digest runs. Folders and limits stand in the section sandbox of the worker file.",
 	}
-	c.AddCommand(a.pluginNewCmd(), a.pluginInstallCmd(), a.pluginListCmd(), a.pluginLockCmd(), a.pluginVerifyCmd(), a.pluginWhyCmd())
+	c.AddCommand(a.pluginNewCmd(), a.pluginPackCmd(), a.pluginInstallCmd(), a.pluginListCmd(), a.pluginLockCmd(), a.pluginVerifyCmd(), a.pluginWhyCmd())
 	return c
 }
 
@@ -67,6 +64,7 @@ type pluginRow struct {
 	Installed bool            `json:"installed"`
 	Level     string          `json:"level,omitempty"` // least, as pinned
 	Protocol  int             `json:"protocol,omitempty"`
+	Delivers  []string        `json:"delivers,omitempty"`
 	Digest    pipeline.Digest `json:"digest,omitempty"` // as pinned, else as installed
 	Code      pipeline.Code   `json:"code,omitempty"`   // why it may not run
 	Text      string          `json:"text,omitempty"`
@@ -93,8 +91,11 @@ func pluginRows(o plugins.Options) ([]pluginRow, error) {
 		r := pluginRow{Ref: pin.Ref(), Pinned: true, Level: pin.Level, Protocol: pin.Protocol, Digest: pin.Digest()}
 		pkg, err := plugins.Read(plugins.Folder(o.Dir, pin.Ref()))
 		if err == nil {
-			r.Installed = true
+			r.Installed, r.Delivers = true, pkg.Descriptor.Delivers
 			err = pin.Check(pkg)
+		}
+		if err == nil {
+			err = plugins.Stopped(o.Dir, r.Ref)
 		}
 		if err != nil {
 			r.fault(err)
@@ -114,66 +115,12 @@ func pluginRows(o plugins.Options) ([]pluginRow, error) {
 		if pkg, err := plugins.Read(plugins.Folder(o.Dir, ref)); err != nil {
 			r.fault(err)
 		} else {
-			r.Digest, r.Protocol = pkg.Digest, pkg.Descriptor.Protocol
+			r.Digest, r.Protocol, r.Delivers = pkg.Digest, pkg.Descriptor.Protocol, pkg.Descriptor.Delivers
 			r.fault(pipeline.Errorf(pipeline.CodePluginLock, ref, "it is not pinned in %s", o.Lock).With("Pin it: reprieve plugin lock " + ref))
 		}
 		rows = append(rows, r)
 	}
 	return rows, nil
-}
-
-func (a *app) pluginInstallCmd() *cobra.Command {
-	var noLock bool
-	var level string
-	c := &cobra.Command{
-		Use: "install PATH", Short: "Install the plugin of a folder and pin it",
-		Long: "Install starts the plugin once in the sandbox, compares what it says it is with plugin.yaml, copies both to the plugin folder of\n" +
-			"the worker file, and pins name, version, digests, protocol and level in plugins.lock. The same version with other bytes is\n" +
-			"refused: a version never changes.",
-		Example: "  reprieve plugin install examples/plugin-go",
-		Args:    exactly(1, "the folder that holds plugin.yaml"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			h, err := plugins.Open(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer h.Close()
-			pkg, did, err := h.Install(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			out := struct {
-				Ref    string          `json:"ref"`
-				Folder string          `json:"folder"`
-				Digest pipeline.Digest `json:"digest"`
-				Level  string          `json:"level"` // it was started at
-				Pinned string          `json:"pinned,omitempty"`
-			}{pkg.Descriptor.Ref(), pkg.Dir, pkg.Digest, did.Level, ""}
-			if !noLock {
-				l, err := pin(o, pkg, level)
-				if err != nil {
-					return err
-				}
-				out.Pinned = l.String()
-			}
-			return a.print(out, func(t *table) {
-				t.line("%s installed in %s", out.Ref, out.Folder)
-				t.line("it ran at level %s; digest %s", out.Level, out.Digest)
-				if out.Pinned != "" {
-					t.line("pinned at level %s or better in %s", out.Pinned, o.Lock)
-				} else {
-					t.line("not pinned: it may not run before reprieve plugin lock %s", out.Ref)
-				}
-			})
-		},
-	}
-	c.Flags().BoolVar(&noLock, "no-lock", false, "install only; do not pin")
-	c.Flags().StringVar(&level, "level", "", "least level to pin: restricted or isolated; default: the author's")
-	return c
 }
 
 // pin writes the pin of a package and returns its level.
@@ -242,9 +189,9 @@ func (a *app) pluginListCmd() *cobra.Command {
 				return err
 			}
 			return a.print(map[string]any{"plugins": rows}, func(t *table) {
-				t.head("PLUGIN", "PINNED", "INSTALLED", "LEAST LEVEL", "STATE")
+				t.head("PLUGIN", "DELIVERS", "PINNED", "INSTALLED", "LEAST LEVEL", "STATE")
 				for _, r := range rows {
-					t.row(r.Ref, r.Pinned, r.Installed, r.Level, orWord(string(r.Code), "ok"))
+					t.row(r.Ref, strings.Join(r.Delivers, " "), r.Pinned, r.Installed, r.Level, orWord(string(r.Code), "ok"))
 				}
 			})
 		},
@@ -256,189 +203,4 @@ func orWord(s, other string) string {
 		return other
 	}
 	return s
-}
-
-func (a *app) pluginVerifyCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "verify", Short: "Compare installed plugins with plugins.lock",
-		Long: "Verify reads every pinned plugin and compares its digests. Exit code 4: one is missing or has changed.",
-		RunE: func(*cobra.Command, []string) error {
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			rows, err := pluginRows(o)
-			if err != nil {
-				return err
-			}
-			bad := 0
-			out := []pluginRow{}
-			for _, r := range rows {
-				if r.Pinned {
-					out = append(out, r)
-					if r.Code != "" {
-						bad++
-					}
-				}
-			}
-			err = a.print(map[string]any{"ok": bad == 0, "plugins": out}, func(t *table) {
-				for _, r := range out {
-					if r.Code == "" {
-						t.line("%s: as pinned, %s", r.Ref, r.Digest)
-						continue
-					}
-					t.line("%s: %s: %s\n  %s", r.Ref, r.Code, harmless(r.Text), harmless(r.Remedy))
-				}
-				if len(out) == 0 {
-					t.line("nothing is pinned in %s", o.Lock)
-				}
-			})
-			if err == nil && bad > 0 {
-				return silent(pipeline.ExitRefused)
-			}
-			return err
-		},
-	}
-}
-
-func (a *app) pluginWhyCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "why NAME[@VERSION]", Short: "Say whether a plugin may run here, and why not",
-		Args: exactly(1, "the name of a plugin"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			rows, err := pluginRows(o)
-			if err != nil {
-				return err
-			}
-			var out []pluginWhy
-			for _, r := range rows {
-				if name, _, _ := strings.Cut(r.Ref, "@"); r.Ref != args[0] && name != args[0] {
-					continue
-				}
-				out = append(out, why(c.Context(), o, r))
-			}
-			if len(out) == 0 {
-				return pipeline.Errorf(pipeline.CodePluginUnknown, args[0], "it is neither pinned in %s nor installed in %s", o.Lock, o.Dir)
-			}
-			return a.print(map[string]any{"plugins": out}, func(t *table) {
-				for _, w := range out {
-					t.line("%s: %s", w.Ref, map[bool]string{true: "may run", false: "may not run"}[w.MayRun])
-					for _, s := range w.Because {
-						t.line("  %s", harmless(s))
-					}
-				}
-			})
-		},
-	}
-}
-
-// pluginWhy is the answer of why.
-type pluginWhy struct {
-	pluginRow
-	MayRun  bool     `json:"may_run"`
-	Because []string `json:"because"`
-}
-
-func why(ctx context.Context, o plugins.Options, r pluginRow) pluginWhy {
-	w := pluginWhy{pluginRow: r, MayRun: r.Code == "", Because: []string{}}
-	say := func(s string) { w.Because = append(w.Because, s) }
-	if r.Pinned {
-		say("plugins.lock pins " + string(r.Digest) + " at level " + r.Level + " or better")
-	}
-	if r.Code != "" {
-		say(string(r.Code) + ": " + r.Text)
-		say(r.Remedy)
-		return w
-	}
-	say("the installed files are as pinned")
-	h, err := plugins.Open(ctx, o)
-	if err != nil {
-		w.MayRun = false
-		say(err.Error())
-		return w
-	}
-	defer h.Close()
-	had, better := h.Level()
-	say("this machine proved level " + had.String())
-	if better != nil {
-		say("no better one: " + better.Error())
-	}
-	if least, _ := sandbox.ParseLevel(r.Level); had < least { // the check of the pin has read it
-		w.MayRun = false
-		say("it needs level " + least.String())
-		return w
-	}
-	pkg, err := plugins.Read(plugins.Folder(o.Dir, r.Ref))
-	if err == nil {
-		_, err = h.Register(ctx, pkg)
-	}
-	if err != nil {
-		w.MayRun = false
-		say(err.Error())
-		return w
-	}
-	say("it was started and says that it is " + r.Ref)
-	return w
-}
-
-func (a *app) pluginNewCmd() *cobra.Command {
-	var sdk string
-	c := &cobra.Command{
-		Use: "new NAME [DIR]", Short: "Write the files of a new plugin in Go",
-		Example: "  reprieve plugin new acme/fix-dates\n  cd fix-dates && go mod tidy && make",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
-				return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "give a name like acme/fix-dates, and a folder if it is to be another one").With("usage: " + c.UseLine())
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			name := args[0]
-			base := name[strings.LastIndexByte(name, '/')+1:]
-			dir := base
-			if len(args) > 1 {
-				dir = args[1]
-			}
-			if sdk != "" {
-				abs, err := filepath.Abs(sdk)
-				if err != nil {
-					return err
-				}
-				sdk = abs
-			}
-			files, err := plugins.Scaffold(name, sdk)
-			if err != nil {
-				return err
-			}
-			var names []string
-			for _, f := range files {
-				path := filepath.Join(dir, f.Name)
-				if _, err := os.Lstat(path); err == nil {
-					return pipeline.Errorf(pipeline.CodeInputInvalid, path, "the file exists already").With("name an empty folder")
-				}
-			}
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return pipeline.Errorf(pipeline.CodeInputInvalid, dir, "%w", err)
-			}
-			for _, f := range files {
-				path := filepath.Join(dir, f.Name)
-				if err := os.WriteFile(path, []byte(f.Text), 0o644); err != nil {
-					return pipeline.Errorf(pipeline.CodeInputInvalid, path, "%w", err)
-				}
-				names = append(names, path)
-			}
-			return a.print(map[string]any{"plugin": name, "files": names}, func(t *table) {
-				for _, n := range names {
-					t.line("%s", n)
-				}
-				t.line("next: cd %s && go mod tidy && go test ./... && make && reprieve conform .", dir)
-			})
-		},
-	}
-	c.Flags().StringVar(&sdk, "sdk", "", "folder of a checkout of reprieve.dev to build against, instead of a release")
-	return c
 }

@@ -33,6 +33,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup:               exampleFolder,
+		Condition:           condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   exits,
 			"steady":  steady,
@@ -40,6 +41,8 @@ func TestScripts(t *testing.T) {
 			"ledger":  fillLedger,
 			"person":  addPerson,
 			"servers": startServers,
+			"program": buildProgram,
+			"append":  appendByte,
 		},
 	})
 }

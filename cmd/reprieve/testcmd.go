@@ -14,7 +14,6 @@ import (
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -36,7 +35,7 @@ func (a *app) testCmd() *cobra.Command {
 			"the same everywhere. The exit code is 2 when a test fails.",
 		Example: "  reprieve test\n  reprieve test tests/billing_test.yaml --run redact --junit report.xml",
 		RunE: func(c *cobra.Command, args []string) error {
-			o := worker.SuiteOptions{Worker: a.file, Files: a.options(), Kinds: stage.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: a.clock}
+			o := worker.SuiteOptions{Worker: a.file, Files: a.options(), Kinds: worker.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: a.clock}
 			if only != "" {
 				re, err := regexp.Compile(only)
 				if err != nil {

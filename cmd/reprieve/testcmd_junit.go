@@ -21,6 +21,7 @@ type junitSuite struct {
 	Tests    int         `xml:"tests,attr"`
 	Failures int         `xml:"failures,attr"`
 	Errors   int         `xml:"errors,attr"`
+	Skipped  int         `xml:"skipped,attr"`
 	Time     string      `xml:"time,attr"`
 	Cases    []junitCase `xml:"testcase"`
 }
@@ -32,6 +33,8 @@ type junitCase struct {
 	Time    string        `xml:"time,attr"`
 	Failure *junitTrouble `xml:"failure"`
 	Error   *junitTrouble `xml:"error"`
+	Skipped *junitTrouble `xml:"skipped"`
+	Output  string        `xml:"system-out,omitempty"`
 }
 
 type junitTrouble struct {
@@ -67,9 +70,17 @@ func writeJUnit(file string, out tested) error {
 		all.Errors += suite.Errors
 		all.Suites = append(all.Suites, suite)
 	}
-	b, err := xml.MarshalIndent(all, "", "  ")
+	b, err := all.text()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append([]byte(xml.Header), append(b, '\n')...), 0o644)
+	return os.WriteFile(file, b, 0o644)
+}
+
+func (s *junitSuites) text() ([]byte, error) {
+	b, err := xml.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte(xml.Header), append(b, '\n')...), nil
 }

@@ -18,6 +18,7 @@ import (
 	"reprieve.dev/pipeline/call"
 	"reprieve.dev/pipeline/codec"
 	"reprieve.dev/pipeline/engine"
+	"reprieve.dev/transforms"
 	"reprieve.dev/worker"
 )
 
@@ -102,7 +103,7 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 		return plan.Registry(name, clock)
 	}
 	env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: clock}
-	o, shut, err := pp.Assemble(plan, keys, env, lookup)
+	o, shut, err := pp.Assemble(c.Context(), plan, keys, env, lookup)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 				}
 				return a.printTried(pp, tp, t, triedRequests(effects, t.Calls, o.Sanitize))
 			}
-			if err := trial.Try(c.Context(), b, print); err != nil {
+			if err := trial.Try(transforms.Twice(c.Context()), b, print); err != nil {
 				return err
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"reprieve.dev/config"
 	"reprieve.dev/examples/billing"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -28,7 +27,7 @@ func TestExampleSuitesPass(t *testing.T) {
 	for _, file := range files {
 		s, ps := worker.LoadSuite(file, opt)
 		report(t, ps)
-		r, ps := worker.RunSuite(t.Context(), s, worker.SuiteOptions{Files: opt, Kinds: stage.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: time.Now})
+		r, ps := worker.RunSuite(t.Context(), s, worker.SuiteOptions{Files: opt, Kinds: worker.Kinds(), Meter: worker.NewMeter(prometheus.NewRegistry()), Clock: time.Now})
 		report(t, ps)
 		if len(r.Tests) < 4 {
 			t.Errorf("%s ran %d tests", file, len(r.Tests))

@@ -68,6 +68,23 @@ func (n *normalizer) Repair(e *sdk.Envelope) sdk.Result {
 	return sdk.Repaired().SetValue(out).Changed("/" + n.field)
 }
 
+// Process implements sdk.Stager: view.currency_iso and the header currency say what the invoice's currency is.
+func (n *normalizer) Process(r *sdk.Record) sdk.Mark {
+	from, _, text, err := member(r.View, n.field)
+	if err != nil || from < 0 {
+		return sdk.Pass() // a delete marker, or another kind of record
+	}
+	code, ok := n.names[spelling(text)]
+	switch {
+	case ok:
+	case len(text) == 3 && strings.ToUpper(text) == text:
+		code = text
+	default:
+		return sdk.Reject("currency-unknown")
+	}
+	return sdk.Pass().Text("currency_iso", code).Header("currency", []byte(code))
+}
+
 func spelling(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 // member finds the text member name of the object b: where its value stands and what it says. From is -1 if there is none.

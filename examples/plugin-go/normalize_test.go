@@ -64,3 +64,20 @@ func TestWrongConfigurationIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestAsAStageItTellsTheCurrencyAndKeepsOutWhatNobodyKnows(t *testing.T) {
+	n := &normalizer{}
+	if err := n.Configure([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	m := n.Process(&sdk.Record{View: []byte(`{"currency":"euro"}`)}).Wire()
+	if m.Reject != "" || len(m.Fields) != 1 || m.Fields[0].GetText() != "EUR" || string(m.Headers[0].Value) != "EUR" {
+		t.Fatal(m)
+	}
+	if m := n.Process(&sdk.Record{View: []byte(`{"currency":"doubloon"}`)}).Wire(); m.Reject != "currency-unknown" {
+		t.Fatal(m)
+	}
+	if m := n.Process(&sdk.Record{}).Wire(); m.Reject != "" || len(m.Fields) != 0 {
+		t.Fatal(m)
+	}
+}

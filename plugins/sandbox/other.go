@@ -53,6 +53,9 @@ func (*Running) Gone() <-chan struct{} { return nil }
 // Exit says nothing here.
 func (*Running) Exit() string { return "" }
 
+// Peak is not known here.
+func (*Running) Peak() string { return "" }
+
 // Close does nothing here.
 func (*Running) Close() {}
 

@@ -8,6 +8,13 @@ const auditArch = unix.AUDIT_ARCH_X86_64
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
 	unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
+// What ioctl may set: close a file on exec, or not, and do not wait for it (asm-generic/ioctls.h).
+const (
+	fioclex  = 0x5451
+	fionclex = 0x5450
+	fionbio  = 0x5421
+)
+
 // allowed are the calls that a server on one Unix socket needs. Which files openat may open is up to the root folder and Landlock.
 var allowed = []uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_CTL, unix.SYS_NANOSLEEP,
@@ -63,6 +70,11 @@ func policy(pid int, errno bool) []rule {
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_NAME})},
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_VMA})},
 		rule{unix.SYS_EXECVEAT, actAllow, when(condition{0, equal, fdArtifact}, condition{4, equal, unix.AT_EMPTY_PATH})},
+		// What interpreters set on files that they have open; nothing behind a file can be reached with these.
+		rule{unix.SYS_IOCTL, actAllow, when(condition{1, equal, fioclex})},
+		rule{unix.SYS_IOCTL, actAllow, when(condition{1, equal, fionclex})},
+		rule{unix.SYS_IOCTL, actAllow, when(condition{1, equal, fionbio})},
+		rule{unix.SYS_IOCTL, actErrno(unix.ENOTTY), nil},
 		rule{unix.SYS_CLONE3, actErrno(unix.ENOSYS), nil},
 		rule{unix.SYS_OPENAT2, actErrno(unix.ENOSYS), nil},
 		rule{unix.SYS_FACCESSAT2, actErrno(unix.ENOSYS), nil},

@@ -49,7 +49,8 @@ type Limits struct {
 	Processes int           // threads; 64. Counted at level isolated only
 }
 
-func (l Limits) filled() Limits {
+// Filled are the limits with their defaults.
+func (l Limits) Filled() Limits {
 	if l.Memory == 0 {
 		l.Memory = 256 << 20
 	}
@@ -73,6 +74,7 @@ type Spec struct {
 	Env    []string // the whole environment; PLUGIN_UNIX_SOCKET_DIR is added
 	Errno  bool     // forbidden calls fail with EPERM instead of ending the process
 	UID    int      // an unprivileged user for the program when the host is root; 0: 63721
+	Tree   *Tree    // the program is a packed root folder, not a file; needs level isolated
 	Dir    string   // a folder of the host for the socket, below level isolated; the caller makes and removes it
 }
 

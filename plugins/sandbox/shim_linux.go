@@ -33,6 +33,7 @@ type shim struct {
 	step   string
 	order  order
 	did    Applied
+	loader []string // of the program in a packed root folder
 }
 
 func (s *shim) run() error {
@@ -43,6 +44,9 @@ func (s *shim) run() error {
 	}
 	if err := json.Unmarshal(text, &s.order); err != nil {
 		return err
+	}
+	if s.order.Tree != nil && s.order.Level < Isolated {
+		return errors.New("a packed root folder needs namespaces")
 	}
 	s.did = Applied{Level: s.order.Level.String(), UID: os.Getuid(), Seccomp: "none"}
 	dir := s.order.Dir
@@ -102,8 +106,13 @@ func (s *shim) root() error {
 		}
 	}
 	s.step = "mount the root folder"
-	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("plugin", base, "tmpfs", flags, "size=64k,nr_inodes=16,mode=0755"); err != nil {
+	const closed = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	flags, room := uintptr(closed), "size=64k,nr_inodes=16,mode=0755"
+	if t := s.order.Tree; t != nil {
+		flags = unix.MS_NOSUID | unix.MS_NODEV // its libraries are mapped to be executed
+		room = fmt.Sprintf("size=%d,nr_inodes=%d,mode=0755", t.Bytes+64*t.Entries+(1<<20), t.Entries+32)
+	}
+	if err := unix.Mount("plugin", base, "tmpfs", flags, room); err != nil {
 		return err
 	}
 	sock := filepath.Join(base, socketDir)
@@ -111,7 +120,7 @@ func (s *shim) root() error {
 		return err
 	}
 	s.step = "mount the socket folder"
-	if err := unix.Mount("plugin", sock, "tmpfs", flags, "size=64k,nr_inodes=8,mode=0700"); err != nil {
+	if err := unix.Mount("plugin", sock, "tmpfs", closed, "size=64k,nr_inodes=8,mode=0700"); err != nil {
 		return err
 	}
 	fd, err := unix.Open(sock, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -134,6 +143,13 @@ func (s *shim) root() error {
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return err
+	}
+	if s.order.Tree != nil { // only now: nothing of the host is left that a link in it could lead to
+		s.step = "unpack the root folder"
+		if err := s.unpack(); err != nil {
+			return err
+		}
+		s.step = "close the root folder"
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|flags, ""); err != nil {
 		return err
@@ -186,11 +202,15 @@ func (s *shim) landlock(dir string) error {
 	if abi < 6 {
 		s.did.Missing = append(s.did.Missing, "Landlock scopes (seccomp does it)")
 	}
+	const read = llsyscall.AccessFSReadFile | llsyscall.AccessFSReadDir
 	const rights = llsyscall.AccessFSMakeSock | llsyscall.AccessFSMakeReg | llsyscall.AccessFSRemoveFile | llsyscall.AccessFSReadFile |
 		llsyscall.AccessFSWriteFile
 	var rules []landlock.Rule
 	if dir != "" {
 		rules = append(rules, landlock.PathAccess(rights, dir))
+	}
+	if t := s.order.Tree; t != nil { // one program and its loader may be executed, everything may be read
+		rules = append(rules, landlock.PathAccess(read, "/"), landlock.PathAccess(llsyscall.AccessFSExecute|llsyscall.AccessFSReadFile, append([]string{t.Run}, s.loader...)...))
 	}
 	fd, flags, err := landlock.V7.BestEffort().NewRulesetFD(rules...)
 	if err != nil {
@@ -204,14 +224,18 @@ func (s *shim) landlock(dir string) error {
 // become sets the limits and the filter and executes the program. From the limits on only raw system calls are made: the runtime
 // could no longer get memory or threads.
 func (s *shim) become(dir string) error {
-	l := s.order.Limits.filled()
+	l := s.order.Limits.Filled()
+	space := uint64(4 << 30)
+	if s.order.Tree != nil {
+		space = 64 << 30 // interpreters reserve much that they never touch; memory is what counts
+	}
 	limits := []struct {
 		name     string
 		resource int
 		value    uint64
 		on       bool
 	}{
-		{"address_space", unix.RLIMIT_AS, 4 << 30, true},
+		{"address_space", unix.RLIMIT_AS, space, true},
 		{"memory", unix.RLIMIT_DATA, uint64(l.Memory), true},
 		{"cpu_seconds", unix.RLIMIT_CPU, uint64(l.CPU.Seconds()), true},
 		{"open_files", unix.RLIMIT_NOFILE, uint64(l.Files), true},

@@ -343,6 +343,25 @@ func (r *Running) Exit() string {
 	return r.state.String()
 }
 
+// Peak is the most memory that the program has had resident so far, as text; empty once it has ended.
+func (r *Running) Peak() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reaped {
+		return ""
+	}
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(r.PID) + "/status")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
 // Close frees what the host holds of the program. Call it after Kill.
 func (r *Running) Close() {
 	for _, f := range []io.Closer{r.Stdout, r.Stderr, r.host} {

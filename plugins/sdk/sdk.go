@@ -9,6 +9,8 @@
 //
 //	func main() { sdk.Serve(sdk.About{Name: "acme/upper", Version: "1.0.0"}, upper{}) }
 //
+// A plugin that delivers a stage of the live lane implements Stager and calls ServeStage; one that does both implements both.
+//
 // A plugin is pure: no clock, no randomness, no state between calls; ranging over a map is random order too. It runs in a
 // sandbox without network and files, as a static program (CGO_ENABLED=0 go build). Standard output belongs to the protocol:
 // write to standard error, and never data of a record.
@@ -19,6 +21,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	plugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -34,6 +37,13 @@ type About struct {
 	Version  string // major.minor.patch
 	Doc      string // one sentence
 	MaxBatch int    // most envelopes a call; 0: the host's choice
+	View     bool   // of a stage: it reads Record.View
+}
+
+// Fixed may be implemented beside Transformer or Stager: Begin is called before Configure with the time and the seed that are the
+// same in every process of this version and configuration. Nothing else like time or randomness may be used.
+type Fixed interface {
+	Begin(now time.Time, seed uint64)
 }
 
 // Header is one Kafka header; a nil Value is null.
@@ -132,6 +142,9 @@ func cut(s string) string { return s[:min(len(s), wire.TextMost)] }
 // Serve serves t until the host ends the process. It does not return. Started by hand it says so and exits 1.
 func Serve(about About, t Transformer) { ServeService(NewServer(about, t)) }
 
+// ServeStage serves s until the host ends the process, and its repairs if it is a Transformer as well. It does not return.
+func ServeStage(about About, s Stager) { ServeService(NewStageServer(about, s)) }
+
 // ServeService is Serve for a service of your own. It does not return.
 func ServeService(s wire.RepairTransformServer) {
 	debug.SetGCPercent(200) // batches come and go whole
@@ -161,19 +174,40 @@ func (*served) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn)
 
 // NewServer is the gRPC service over t, for tests and for servers of your own.
 func NewServer(about About, t Transformer) wire.RepairTransformServer {
-	return &server{about: about, t: t}
+	s := &server{about: about, configure: t.Configure, t: t}
+	s.stage, _ = t.(Stager)
+	s.fixed, _ = t.(Fixed)
+	return s
+}
+
+// NewStageServer is the gRPC service over st.
+func NewStageServer(about About, st Stager) wire.RepairTransformServer {
+	s := &server{about: about, configure: st.Configure, stage: st}
+	s.t, _ = st.(Transformer)
+	s.fixed, _ = st.(Fixed)
+	return s
 }
 
 type server struct {
 	wire.UnimplementedRepairTransformServer
 	about      About
-	t          Transformer
+	configure  func([]byte) error
+	t          Transformer // nil: it delivers no repairs
+	stage      Stager      // nil: it delivers no stage
+	fixed      Fixed       // nil: it needs neither time nor seed
 	mu         sync.Mutex
 	configured bool
 }
 
 func (s *server) Describe(context.Context, *wire.DescribeRequest) (*wire.DescribeReply, error) {
-	return &wire.DescribeReply{Name: s.about.Name, Version: s.about.Version, Doc: s.about.Doc, MaxBatch: uint32(s.about.MaxBatch)}, nil
+	r := &wire.DescribeReply{Name: s.about.Name, Version: s.about.Version, ProtocolMinor: 1, Doc: s.about.Doc, MaxBatch: uint32(s.about.MaxBatch), View: s.about.View}
+	if s.t != nil {
+		r.Delivers = append(r.Delivers, "transform")
+	}
+	if s.stage != nil {
+		r.Delivers = append(r.Delivers, "stage")
+	}
+	return r, nil
 }
 
 func (s *server) Configure(_ context.Context, in *wire.ConfigureRequest) (*wire.ConfigureReply, error) {
@@ -182,7 +216,10 @@ func (s *server) Configure(_ context.Context, in *wire.ConfigureRequest) (*wire.
 	if s.configured {
 		return nil, status.Error(codes.FailedPrecondition, "configured already")
 	}
-	if err := s.t.Configure(in.Config); err != nil {
+	if s.fixed != nil {
+		s.fixed.Begin(time.UnixMilli(in.ClockMs).UTC(), in.Seed)
+	}
+	if err := s.configure(in.Config); err != nil {
 		return &wire.ConfigureReply{Problem: cut(err.Error())}, nil
 	}
 	s.configured = true
@@ -194,6 +231,9 @@ func (s *server) Repair(_ context.Context, in *wire.RepairRequest) (*wire.Repair
 	defer s.mu.Unlock()
 	if !s.configured {
 		return nil, status.Error(codes.FailedPrecondition, "not configured")
+	}
+	if s.t == nil {
+		return nil, status.Error(codes.Unimplemented, "it delivers no repairs")
 	}
 	out := &wire.RepairReply{Batch: in.Batch, Results: make([]*wire.Result, len(in.Envelopes))}
 	for i, e := range in.Envelopes {

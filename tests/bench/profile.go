@@ -12,7 +12,6 @@ import (
 
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -31,7 +30,7 @@ func profileCommand(ctx context.Context, args []string) error {
 		}
 		return os.ReadFile(path)
 	}}
-	plan, ps := worker.Load(worker.Files{Worker: file, Pipelines: f.Args()}, stage.Kinds(), opt)
+	plan, ps := worker.Load(worker.Files{Worker: file, Pipelines: f.Args()}, worker.Kinds(), opt)
 	if len(ps) > 0 {
 		return ps
 	}

@@ -10,7 +10,6 @@ import (
 	"reprieve.dev/config"
 	"reprieve.dev/examples/billing"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/worker"
 )
 
@@ -78,7 +77,7 @@ func notYet(t *testing.T, from, to string) bool {
 		t.Fatal(err)
 	}
 	files := worker.Files{Worker: filepath.Join(dir, "reprieve.yaml"), Pipelines: []string{filepath.Join(dir, "pipelines", "billing.yaml")}}
-	_, ps := worker.Load(files, stage.Kinds(), config.Options{
+	_, ps := worker.Load(files, worker.Kinds(), config.Options{
 		Env: func(string) (string, bool) { return "", false },
 		ReadFile: func(path string) ([]byte, error) {
 			if !filepath.IsAbs(path) {

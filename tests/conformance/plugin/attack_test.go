@@ -138,7 +138,7 @@ func TestThePluginSeesNoEnvironmentButItsOwn(t *testing.T) {
 		for _, line := range strings.Split(string(out[0].Value), "\n") {
 			name, _, _ := strings.Cut(line, "=")
 			switch name {
-			case "REPRIEVE_PLUGIN", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR":
+			case "REPRIEVE_PLUGIN", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR", "LC_ALL", "TZ", "PYTHONHASHSEED":
 			default:
 				t.Errorf("it sees %q", line)
 			}
@@ -205,6 +205,11 @@ func TestTwoAnswersForOneBatchStopTheVersion(t *testing.T) {
 	if _, err := w.transform(`{"a":1}`); pipeline.CodeOf(err) != pipeline.CodePluginNondeterministic {
 		t.Fatal("it is built again:", err)
 	}
+	w.Close()
+	again := open(t, func(o *plugins.Options) { o.Dir, o.Lock = w.o.Dir, w.o.Lock })
+	if _, err := again.transform(""); pipeline.CodeOf(err) != pipeline.CodePluginNondeterministic || !strings.Contains(err.Error(), "was stopped") {
+		t.Fatal("another host runs it again:", err)
+	}
 }
 
 func TestAPluginThatKeepsFailingIsLeftAlone(t *testing.T) {
@@ -220,10 +225,10 @@ func TestAPluginThatKeepsFailingIsLeftAlone(t *testing.T) {
 			t.Fatal(out[0].Failure)
 		}
 	}
-	if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginRefused {
+	if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
 		t.Fatal(out[0].Failure)
 	}
-	now = now.Add(time.Minute)
+	now = now.Add(2 * time.Minute)
 	if out := repair(t, tr, "fine"); out[0].Failure != nil {
 		t.Fatal(out[0].Failure)
 	}

@@ -41,6 +41,14 @@ func children(t *testing.T, pid int) (out []int) {
 	return out
 }
 
+// heap is what the host has in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 func TestCaseC53StopAndCrashLeaveNothingBehind(t *testing.T) {
 	t.Run("a child is not started; stop returns within 5 s and leaves no process", func(t *testing.T) {
 		levels(t, func(t *testing.T, w *world) {

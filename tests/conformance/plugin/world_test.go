@@ -105,7 +105,7 @@ func open(t *testing.T, change func(*plugins.Options)) *world {
 func folder(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := "apiVersion: reprieve/v1\nname: acme/hostile\nversion: 1.0.0\ndoc: Misbehaves.\nartifacts:\n  - {os: linux, arch: " + runtime.GOARCH + ", path: " + name + "}\n"
+	text := "apiVersion: reprieve/v1\nname: acme/hostile\nversion: 1.0.0\ndoc: Misbehaves.\ndelivers: [transform, stage]\nartifacts:\n  - {os: linux, arch: " + runtime.GOARCH + ", path: " + name + "}\n"
 	if err := os.WriteFile(filepath.Join(dir, plugins.DescriptorFile), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

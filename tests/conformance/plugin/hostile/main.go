@@ -8,7 +8,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
+
+	plugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"reprieve.dev/plugins/sdk"
 	"reprieve.dev/plugins/wire"
@@ -18,7 +23,50 @@ func main() {
 	if early(filepath.Base(os.Args[0])) {
 		return
 	}
-	sdk.ServeService(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0"}, villain{})})
+	serve(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}, villain{})})
+}
+
+// brokerStreams counts how often the host opened the way by which a plugin can flood it.
+var brokerStreams atomic.Int64
+
+// serve is sdk.ServeService by hand, with a broker that floods and a shutdown that never returns.
+func serve(s wire.RepairTransformServer) {
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: wire.Protocol, MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
+		VersionedPlugins: map[int]plugin.PluginSet{wire.Protocol: {"transform": &served{server: s}}},
+		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
+			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(wire.MessageMost), grpc.MaxSendMsgSize(1<<30),
+				grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+					if info.FullMethod != "/plugin.GRPCBroker/StartStream" {
+						return next(srv, stream)
+					}
+					brokerStreams.Add(1)
+					for stream.SendMsg(&emptypb.Empty{}) == nil {
+					}
+					return nil
+				}),
+				grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+					if info.FullMethod == "/plugin.GRPCController/Shutdown" {
+						select {}
+					}
+					return next(ctx, req)
+				}))...)
+		},
+	})
+}
+
+type served struct {
+	plugin.NetRPCUnsupportedPlugin
+	server wire.RepairTransformServer
+}
+
+func (s *served) GRPCServer(_ *plugin.GRPCBroker, g *grpc.Server) error {
+	wire.RegisterRepairTransformServer(g, s.server)
+	return nil
+}
+
+func (*served) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, fmt.Errorf("a plugin is no client")
 }
 
 // early misbehaves before the handshake.
@@ -119,6 +167,48 @@ func (l *liar) Repair(ctx context.Context, in *wire.RepairRequest) (*wire.Repair
 			out.Results[i].Report.Changed = []string{"the customer is Ada"}
 		case "lie: card":
 			out.Results[i].Report.Changed = []string{"/card/4111111111111111"}
+		}
+	}
+	return out, nil
+}
+
+// Process lies about live records.
+func (l *liar) Process(ctx context.Context, in *wire.ProcessRequest) (*wire.ProcessReply, error) {
+	out, err := l.RepairTransformServer.Process(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range in.Records {
+		m := out.Records[i]
+		switch verb(r.GetValue().GetValue()) {
+		case "lie: count":
+			out.Records = out.Records[:len(out.Records)-1]
+			return out, nil
+		case "lie: more":
+			out.Records = append(out.Records, m)
+			return out, nil
+		case "lie: order":
+			out.Records[0], out.Records[len(out.Records)-1] = out.Records[len(out.Records)-1], out.Records[0]
+		case "lie: offset":
+			m.Offset += 1000
+		case "lie: batch":
+			out.Batch++
+		case "lie: rule":
+			m.Reject = "the customer is Ada"
+		case "lie: both":
+			m.Reject = "no"
+		case "lie: there":
+			m.Fields = append(m.Fields, &wire.Field{Name: "do", Value: &wire.Field_Text{Text: "other"}})
+		case "lie: twice":
+			m.Fields = append(m.Fields, m.Fields[0])
+		case "lie: field":
+			m.Fields = append(m.Fields, &wire.Field{Name: "a b", Value: &wire.Field_Text{Text: "x"}})
+		case "lie: many":
+			for i := range 1000 {
+				m.Fields = append(m.Fields, &wire.Field{Name: fmt.Sprint("f", i), Value: &wire.Field_Text{Text: "x"}})
+			}
+		case "lie: header":
+			m.Headers = append(m.Headers, &wire.Header{Name: "reprieve-tenant", Value: []byte("globex")})
 		}
 	}
 	return out, nil

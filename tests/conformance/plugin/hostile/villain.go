@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +25,34 @@ func (villain) Configure(config []byte) error {
 		return fmt.Errorf("unknown key \"refuse\"")
 	}
 	return nil
+}
+
+// verb is what a live record asks for: {"do": "hang"}.
+func verb(value []byte) string {
+	var v struct{ Do string }
+	_ = json.Unmarshal(value, &v) // anything else asks for nothing
+	return v.Do
+}
+
+// Process attacks as the member "do" of a record says, and adds to what is left.
+func (v villain) Process(r *sdk.Record) sdk.Mark {
+	do := verb(r.Value)
+	if rule, ok := strings.CutPrefix(do, "reject: "); ok {
+		return sdk.Reject(rule)
+	}
+	if do != "" && !strings.HasPrefix(do, "lie") {
+		out := v.Repair(&sdk.Envelope{Value: []byte(do)}).Wire()
+		if string(out.GetValue().GetValue()) == "THROUGH" {
+			return sdk.Pass().Header("through", []byte(do))
+		}
+		if out.Reason == "blocked" {
+			return sdk.Reject("blocked")
+		}
+		if do == "random" {
+			return sdk.Pass().Header("random", out.GetValue().GetValue())
+		}
+	}
+	return sdk.Pass().Header("seen", r.View).Integer("score", 7).Bool("good", true).Number("share", 0.5).Text("word", "w")
 }
 
 func (villain) Repair(e *sdk.Envelope) sdk.Result {
@@ -49,6 +78,30 @@ func (villain) Repair(e *sdk.Envelope) sdk.Result {
 		panic("the card is 4111111111111111")
 	case "big":
 		return sdk.Repaired().SetValue(make([]byte, 10<<20))
+	case "huge":
+		return sdk.Repaired().SetValue(make([]byte, 1<<30))
+	case "clock":
+		return sdk.Repaired().SetValue([]byte(time.Now().Format(time.RFC3339Nano)))
+	case "order":
+		m := map[int]int{}
+		for i := range 100 {
+			m[i] = i
+		}
+		return sdk.Repaired().SetValue(fmt.Append(nil, keys(m)))
+	case "memory-of-calls":
+		calls++
+		return sdk.Repaired().SetValue(fmt.Append(nil, calls))
+	case "stdout-flood":
+		for {
+			fmt.Println(strings.Repeat("chatter ", 1000))
+		}
+	case "stderr-flood":
+		line := []byte(strings.Repeat("x", 1<<16))
+		for {
+			syscall.Write(2, line)
+		}
+	case "broker":
+		return sdk.Repaired().SetValue(fmt.Append(nil, brokerStreams.Load()))
 	case "random":
 		b := make([]byte, 8)
 		_, _ = rand.Read(b)
@@ -75,6 +128,15 @@ func (villain) Repair(e *sdk.Envelope) sdk.Result {
 		return sdk.Repaired().SetValue([]byte(strings.Join(os.Environ(), "\n")))
 	}
 	return sdk.Repaired().SetValue([]byte("fixed"))
+}
+
+var calls int
+
+func keys(m map[int]int) (out []int) {
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
 }
 
 // attacks return nil when they got through.

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package main
+
+import "syscall"
+
+func int80() error { return syscall.ENOSYS } // there is no such door
