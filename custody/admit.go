@@ -69,24 +69,40 @@ func (c *Items) AdmitTx(tx *ledger.Tx, who Actor, arrivals []Arrival) (Admitted,
 		return sum, err
 	}
 	a := admission{c: c, tx: tx, who: who, week: ledger.Week(tx.NowMS())}
-	var again []sighting
-	for i := range arrivals {
-		id := pipeline.ID(ids[i])
-		if it := known[id]; it != nil {
-			again = append(again, sighting{it, &arrivals[i]})
-			continue
-		}
-		it, err := a.add(id, &arrivals[i])
-		if err != nil {
-			return sum, err
-		}
-		known[id] = it
-	}
-	sum.New = len(a.items)
-	if err := a.write(); err != nil {
+	fresh, again := apart(arrivals, ids, known)
+	sum.New = len(fresh)
+	if err := a.admit(fresh); err != nil {
 		return sum, err
 	}
-	return sum, c.seeAgain(tx, who, again, &sum)
+	for i, f := range fresh {
+		known[f.id] = a.items[i]
+	}
+	list := make([]sighting, len(again))
+	for i, g := range again {
+		list[i] = sighting{known[g.id], g.arrival}
+	}
+	return sum, c.seeAgain(tx, who, list, &sum)
+}
+
+// arriving is an arrival with the id of its item.
+type arriving struct {
+	id      pipeline.ID
+	arrival *Arrival
+}
+
+// apart tells arrivals of new items, the first of each, from those that were seen before.
+func apart(arrivals []Arrival, ids []string, known map[pipeline.ID]*Item) (fresh, again []arriving) {
+	first := map[pipeline.ID]bool{}
+	for i := range arrivals {
+		a := arriving{pipeline.ID(ids[i]), &arrivals[i]}
+		if known[a.id] != nil || first[a.id] {
+			again = append(again, a)
+			continue
+		}
+		first[a.id] = true
+		fresh = append(fresh, a)
+	}
+	return fresh, again
 }
 
 // itemID is the signed id of the letter, else made of what it says about itself (CONTRACTS 2).
@@ -119,17 +135,46 @@ type admission struct {
 	week  int64
 	items []*Item
 
-	payloads, attempts, stacks [][]any
-	history                    []ledger.Entry
+	attempts, stacks [][]any
+	history          []ledger.Entry
+}
+
+// admit writes new items. Their payloads go to the store while the rest is computed.
+func (a *admission) admit(fresh []arriving) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := a.tx.PayloadWeek(a.week); err != nil {
+		return err
+	}
+	payloads := make([][]any, len(fresh))
+	headers := make([][]byte, len(fresh))
+	for i, f := range fresh {
+		l := f.arrival.Letter
+		headers[i] = packHeaders(l.Headers)
+		payloads[i] = []any{f.id, a.week, tenantOf(l), l.Key, l.Value, headers[i]}
+	}
+	wait := a.tx.InsertBeside("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers"}, payloads)
+	var err error
+	for i, f := range fresh {
+		if err = a.add(f.id, f.arrival, headers[i]); err != nil {
+			break
+		}
+	}
+	if werr := wait(); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return err
+	}
+	return a.write()
 }
 
 // add makes a new item of a letter and its history so far: DELIVERED and RETRYING are back-filled from the signed attempts.
-func (a *admission) add(id pipeline.ID, ar *Arrival) (*Item, error) {
+func (a *admission) add(id pipeline.ID, ar *Arrival, headers []byte) error {
 	it := a.c.newItem(id, ar, a.tx.NowMS(), a.week)
-	headers := packHeaders(ar.Letter.Headers)
 	it.PayloadDigest = payloadDigest(a.c.id, ar.Letter.Key, ar.Letter.Value, headers)
 	it.Stack = a.stack(it.Tenant, ar.Letter.Stack)
-	a.payloads = append(a.payloads, []any{it.ID, a.week, it.Tenant, ar.Letter.Key, ar.Letter.Value, headers})
 	a.attempts = appendAttempts(a.attempts, it, ar.Letter)
 
 	step := func(ev Event, atMS int64) error {
@@ -144,7 +189,7 @@ func (a *admission) add(id pipeline.ID, ar *Arrival) (*Item, error) {
 	}
 	if it.Kind == deadletter.KindParked {
 		if err := step(Park, it.QuarantinedMS); err != nil {
-			return nil, err
+			return err
 		}
 		if b := ar.Letter.Behind; b != "" {
 			a.history[len(a.history)-1].Detail = map[string]string{"behind": string(b)}
@@ -155,20 +200,20 @@ func (a *admission) add(id pipeline.ID, ar *Arrival) (*Item, error) {
 			delivered = it.QuarantinedMS
 		}
 		if err := step(Deliver, delivered); err != nil {
-			return nil, err
+			return err
 		}
 		if n := len(ar.Letter.Attempts); it.Attempts > 0 && n > 0 {
 			if err := step(Retry, ar.Letter.Attempts[0].At.UnixMilli()); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if err := step(DeadLetter, it.QuarantinedMS); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	a.history[len(a.history)-1].Evidence = it.evidence()
 	a.items = append(a.items, it)
-	return it, nil
+	return nil
 }
 
 // newItem translates a letter. Texts are cut and cleaned here, so that the digest of the evidence is over what is stored.
@@ -228,7 +273,10 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 	if it.Faithful == "" {
 		it.Faithful = deadletter.Inline
 	}
-	if it.DigestRedacted == "" {
+	// Bytes that redaction did not change have the keyed digest alone: a plain one of what is not redacted could be guessed.
+	if it.Faithful == deadletter.Inline {
+		it.DigestRedacted = ""
+	} else if it.DigestRedacted == "" {
 		it.DigestRedacted = pipeline.Digest(seal.SHA256(l.Value))
 	}
 	if it.DigestFaithful == "" && it.Faithful == deadletter.Inline {
@@ -277,13 +325,7 @@ func appendAttempts(rows [][]any, it *Item, l *deadletter.Letter) [][]any {
 }
 
 func (a *admission) write() error {
-	if len(a.items) == 0 {
-		return nil
-	}
 	tx := a.tx
-	if err := tx.PayloadWeek(a.week); err != nil {
-		return err
-	}
 	if err := a.c.sameEvents(tx, a.who, a.items, &a.history); err != nil {
 		return err
 	}
@@ -302,9 +344,6 @@ func (a *admission) write() error {
 		tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, 1)
 	}
 	if err := tx.Insert("items", columnList(itemColumns), rows); err != nil {
-		return err
-	}
-	if err := tx.Insert("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers"}, a.payloads); err != nil {
 		return err
 	}
 	if err := insertAttempts(tx, a.attempts); err != nil {

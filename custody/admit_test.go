@@ -269,7 +269,10 @@ func BenchmarkAdmit(b *testing.B) {
 	for _, store := range stores(b) {
 		b.Run(store.name, func(b *testing.B) {
 			e := custodytest.New(b, store.open(b))
-			n := int64(0)
+			n := int64(500)
+			if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, e.Arrivals(0, n)); err != nil { // the place of the week, prepared statements
+				b.Fatal(err)
+			}
 			for b.Loop() {
 				b.StopTimer()
 				list := e.Arrivals(n, n+500)
@@ -282,7 +285,7 @@ func BenchmarkAdmit(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
+			b.ReportMetric(float64(n-500)/b.Elapsed().Seconds(), "items/s")
 		})
 	}
 }

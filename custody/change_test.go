@@ -14,7 +14,7 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-func selection(t *testing.T, text string) custody.Selection {
+func selection(t testing.TB, text string) custody.Selection {
 	t.Helper()
 	s, err := custody.ParseSelection(text)
 	if err != nil {

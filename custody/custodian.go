@@ -60,9 +60,11 @@ type Custodian struct {
 	o       CustodianOptions
 	who     Actor
 	owned   map[pipeline.TP]*intake
-	held    []*pipeline.Batch // read, not yet in the ledger
+	held    []*pipeline.Batch // polled, not yet read
 	records int
-	stopped bool // all partitions are paused because the ledger does not take anything
+	lots    []*lot  // read, not yet on their way to the ledger
+	flight  *flight // on its way
+	stopped bool    // all partitions are paused because the ledger does not take anything
 	fails   int
 	quiet   map[string]pipeline.Code // what was told last about work between batches
 	review  time.Time
@@ -115,7 +117,7 @@ func CustodianTopics(prefix string, letters []string) []string {
 // further, keeps what it has and its place in the group, and tries again with Backoff. What it had not written is read again
 // by the next custodian. Codes: ERR_BROKER_*, ERR_LEDGER_VERSION, ERR_LEDGER_CORRUPT.
 func (k *Custodian) Run(ctx context.Context) error {
-	defer k.drop(nil)
+	defer k.giveUp()
 	for ctx.Err() == nil {
 		wait := k.o.Idle
 		if k.fails > 0 {
@@ -187,6 +189,9 @@ func (k *Custodian) event(ctx context.Context, ev pipeline.Event) error {
 	case pipeline.Revoked:
 		// Still ours until the next poll: what was read is written now, or read again by the next custodian.
 		err := k.write(ctx)
+		if err == nil {
+			err = k.write(ctx) // lands what the first one sent off
+		}
 		k.gone(ev.TPs)
 		return err
 	case pipeline.Lost:
@@ -207,6 +212,10 @@ func (k *Custodian) assigned(a pipeline.Assigned) {
 
 func (k *Custodian) gone(tps []pipeline.TP) {
 	k.drop(tps)
+	_ = k.land() // a lot that was not taken is sent again, without them
+	for _, l := range k.lots {
+		l.without(tps)
+	}
 	for _, tp := range tps {
 		delete(k.owned, tp)
 		k.meters.forget(tp)
@@ -232,15 +241,16 @@ func (k *Custodian) drop(tps []pipeline.TP) {
 	k.held = kept
 }
 
-// write brings everything that is owed to the ledger: take-overs of new partitions, then what was read.
+// write brings everything that is owed to the ledger: take-overs of new partitions, then what was read. One lot is on its way while
+// the next one is polled and read.
 func (k *Custodian) write(ctx context.Context) error {
 	err := k.takeOver(ctx)
-	if err == nil && len(k.held) > 0 {
-		if err = k.flush(ctx); err == nil {
-			k.drop(nil)
-		}
+	if err == nil {
+		err = k.fly(ctx)
 	}
 	switch {
+	case err == nil && k.flight != nil && k.fails > 0:
+		return nil // whether the ledger takes it shows when it lands
 	case err == nil:
 		if k.fails > 0 {
 			k.o.Log.Info("the ledger takes letters again", "ledger", k.o.Items.db.Place(), "failures", k.fails)

@@ -22,11 +22,11 @@ const dlq = "billing.invoices.v1.dlq"
 // lab is a scripted cluster with a dead-letter topic, and what a custodian needs to read it.
 type lab struct {
 	*custodytest.Env
-	t  *testing.T
+	t  testing.TB
 	cl *script.Cluster
 }
 
-func newLab(t *testing.T, s ledgertest.Store) *lab {
+func newLab(t testing.TB, s ledgertest.Store) *lab {
 	e := custodytest.New(t, s)
 	l := &lab{Env: e, t: t, cl: script.New(custodytest.Start.UnixMilli())}
 	for topic, n := range map[string]int{dlq: 2, "orders.dlq": 1, "billing.invoices.v1": 3, deadletter.SettlementsTopic("reprieve"): 1, deadletter.OutcomesTopic("reprieve"): 1} {

@@ -16,13 +16,47 @@ func sortedTPs(tps []pipeline.TP) []pipeline.TP {
 	})
 }
 
-// read is what a batch of messages says, ready for the ledger. Bytes are borrowed from the held batches.
+// read is what a lot of messages says, ready for the ledger. Bytes are borrowed from its batches.
 type read struct {
 	arrivals []Arrival
 	settled  []Settled
 	outcomes []TakenOutcome
 	vaulted  []TakenVault
 	raw      []rawMessage
+
+	settledAt, outcomeAt []pipeline.Position
+}
+
+// since leaves out what stands below these offsets of its partition.
+func (r *read) since(from map[pipeline.TP]int64) *read {
+	out := &read{}
+	old := func(at pipeline.Position) bool { return at.Offset < from[at.TP] }
+	for i := range r.arrivals {
+		if !old(r.arrivals[i].Stands) {
+			out.arrivals = append(out.arrivals, r.arrivals[i])
+		}
+	}
+	for i, at := range r.settledAt {
+		if !old(at) {
+			out.settled = append(out.settled, r.settled[i])
+		}
+	}
+	for i, at := range r.outcomeAt {
+		if !old(at) {
+			out.outcomes = append(out.outcomes, r.outcomes[i])
+		}
+	}
+	for i := range r.vaulted {
+		if !old(r.vaulted[i].Stands) {
+			out.vaulted = append(out.vaulted, r.vaulted[i])
+		}
+	}
+	for i := range r.raw {
+		if !old(r.raw[i].at) {
+			out.raw = append(out.raw, r.raw[i])
+		}
+	}
+	return out
 }
 
 type rawMessage struct {
@@ -35,44 +69,169 @@ type rawMessage struct {
 	headers []pipeline.Header
 }
 
-// flush writes everything that is held in one transaction with its offsets. INV-INTAKE: each message counts once: what is below
-// the ledger's offset was taken before, and a partition that another custodian took over is left to it.
-func (k *Custodian) flush(ctx context.Context) error {
-	ends := map[pipeline.TP]int64{}
-	for _, b := range k.held {
-		for i := range b.Recs {
-			ends[b.TP] = max(ends[b.TP], b.Recs[i].Offset+1)
+// lot is what one transaction brings into the ledger: batches of messages, read, and where they end.
+type lot struct {
+	batches []*pipeline.Batch
+	read    *read
+	tps     []pipeline.TP
+	starts  map[pipeline.TP]int64
+	ends    map[pipeline.TP]int64
+	epochs  map[pipeline.TP]int64 // of our take-overs
+}
+
+// without leaves partitions that are no longer ours to whoever has them.
+func (l *lot) without(tps []pipeline.TP) {
+	for _, tp := range tps {
+		if _, there := l.epochs[tp]; there {
+			l.epochs[tp] = -1
 		}
 	}
-	tps := make([]pipeline.TP, 0, len(ends))
-	for tp := range ends {
-		tps = append(tps, tp)
+}
+
+func (l *lot) release() {
+	for _, b := range l.batches {
+		b.Release()
 	}
-	tps = sortedTPs(tps)
-	var fenced []pipeline.TP
-	var sum Admitted
-	err := k.o.Items.db.Write(ctx, func(tx *ledger.Tx) error {
-		fenced, sum = nil, Admitted{}
+	l.batches = nil
+}
+
+// flight is a lot on its way to the ledger.
+type flight struct {
+	lot    *lot
+	done   chan struct{} // closed when it has landed; what follows is then set
+	err    error
+	fenced []pipeline.TP
+	sum    Admitted
+}
+
+// prepare makes a lot of what is held.
+func (k *Custodian) prepare() *lot {
+	l := &lot{batches: k.held, starts: map[pipeline.TP]int64{}, ends: map[pipeline.TP]int64{}, epochs: map[pipeline.TP]int64{}}
+	k.held, k.records = nil, 0
+	for _, b := range l.batches {
+		for i := range b.Recs {
+			off := b.Recs[i].Offset
+			if _, known := l.ends[b.TP]; !known {
+				l.tps = append(l.tps, b.TP)
+				l.starts[b.TP], l.epochs[b.TP] = off, k.owned[b.TP].epoch
+			}
+			l.starts[b.TP], l.ends[b.TP] = min(l.starts[b.TP], off), max(l.ends[b.TP], off+1)
+		}
+	}
+	l.tps = sortedTPs(l.tps)
+	l.read = k.read(l.batches)
+	return l
+}
+
+// fly reads what is held, waits for the lot that is on its way, and sends the next one off.
+func (k *Custodian) fly(ctx context.Context) error {
+	if len(k.held) > 0 {
+		k.lots = append(k.lots, k.prepare())
+	}
+	if err := k.land(); err != nil || len(k.lots) == 0 {
+		return err
+	}
+	for len(k.lots) > 0 {
+		f := &flight{lot: k.lots[0], done: make(chan struct{})}
+		k.lots, k.flight = k.lots[1:], f
+		go func() {
+			defer close(f.done)
+			if f.err = k.flush(ctx, f); f.err == nil {
+				k.progress()
+			}
+		}()
+		if len(k.lots) == 0 {
+			return nil
+		}
+		if err := k.land(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// land waits for the lot that is on its way. One that the ledger did not take is the next to be sent.
+func (k *Custodian) land() error {
+	f := k.flight
+	if f == nil {
+		return nil
+	}
+	<-f.done
+	k.flight = nil
+	if f.err != nil {
+		k.lots = append([]*lot{f.lot}, k.lots...)
+		return f.err
+	}
+	for _, tp := range f.fenced {
+		if in := k.owned[tp]; in != nil && in.epoch == f.lot.epochs[tp] && !in.fenced {
+			in.fenced = true
+			k.o.Log.Warn("another custodian has taken the partition over", "partition", tp.String())
+		}
+	}
+	commits := map[pipeline.TP]pipeline.Checkpoint{}
+	for _, tp := range f.lot.tps {
+		if in := k.owned[tp]; in != nil && !in.fenced {
+			in.next = max(in.next, f.lot.ends[tp])
+			commits[tp] = pipeline.Checkpoint{Next: in.next, InFlight: -1}
+		}
+	}
+	now := k.o.Items.clock().UnixMilli()
+	for _, b := range f.lot.batches {
+		if n := len(b.Recs); n > 0 && k.owned[b.TP] != nil {
+			k.meters.lagSeconds(b.TP, max(0, float64(now-b.Recs[n-1].TimeMS)/1000))
+		}
+	}
+	k.meters.took(f.sum)
+	f.lot.release()
+	if err := k.o.Source.Commit(commits); err != nil {
+		k.o.Log.Debug("the group's offsets could not be committed; the ledger's count", "code", pipeline.CodeOf(err)) // for people who look at the group only
+	}
+	return nil
+}
+
+// giveUp waits for what is on its way and frees everything.
+func (k *Custodian) giveUp() {
+	if k.flight != nil {
+		<-k.flight.done
+		k.flight.lot.release()
+	}
+	for _, l := range k.lots {
+		l.release()
+	}
+	k.drop(nil)
+}
+
+// flush writes a lot in one transaction with its offsets. INV-INTAKE: each message counts once: what is below the ledger's offset
+// was taken before, and a partition that another custodian took over is left to it. It runs beside the loop and touches nothing
+// of it.
+func (k *Custodian) flush(ctx context.Context, f *flight) error {
+	l := f.lot
+	return k.o.Items.db.Write(ctx, func(tx *ledger.Tx) error {
+		f.fenced, f.sum = nil, Admitted{}
 		from := map[pipeline.TP]int64{}
-		for _, tp := range tps {
-			in := k.owned[tp]
+		whole := true
+		for _, tp := range l.tps {
 			next, epoch, err := tx.Intake(k.o.Cluster, tp)
 			switch {
 			case err != nil:
 				return err
-			case epoch != in.epoch:
-				fenced = append(fenced, tp)
-				from[tp] = ends[tp]
-			case next < ends[tp]:
+			case epoch != l.epochs[tp]:
+				f.fenced = append(f.fenced, tp)
+				from[tp] = l.ends[tp]
+			case next < l.ends[tp]:
 				from[tp] = next
-				if _, err := tx.Advance(ledger.Intake{Cluster: k.o.Cluster, TP: tp, Next: ends[tp], Epoch: in.epoch}); err != nil {
+				if _, err := tx.Advance(ledger.Intake{Cluster: k.o.Cluster, TP: tp, Next: l.ends[tp], Epoch: epoch}); err != nil {
 					return err
 				}
 			default:
-				from[tp] = ends[tp]
+				from[tp] = l.ends[tp]
 			}
+			whole = whole && from[tp] <= l.starts[tp]
 		}
-		r := k.read(from)
+		r := l.read
+		if !whole {
+			r = r.since(from)
+		}
 		for _, m := range r.raw {
 			if err := keepRaw(tx, k.o.Cluster, m.at, pipeline.TenantUnassigned, m.atMS, m.code, m.reason, m.key, m.value, m.headers); err != nil {
 				return err
@@ -82,7 +241,7 @@ func (k *Custodian) flush(ctx context.Context) error {
 		if err := k.o.Items.VaultTx(tx, r.vaulted); err != nil {
 			return err
 		}
-		if sum, err = k.o.Items.AdmitTx(tx, k.who, r.arrivals); err != nil {
+		if f.sum, err = k.o.Items.AdmitTx(tx, k.who, r.arrivals); err != nil {
 			return err
 		}
 		if err := k.o.Items.SettleTx(tx, k.who, r.settled); err != nil {
@@ -90,42 +249,16 @@ func (k *Custodian) flush(ctx context.Context) error {
 		}
 		return k.o.Items.OutcomesTx(tx, k.who, r.outcomes)
 	})
-	if err != nil {
-		return err
-	}
-	for _, tp := range fenced {
-		k.owned[tp].fenced = true
-		k.o.Log.Warn("another custodian has taken the partition over", "partition", tp.String())
-	}
-	commits := map[pipeline.TP]pipeline.Checkpoint{}
-	for _, tp := range tps {
-		if in := k.owned[tp]; !in.fenced {
-			in.next = max(in.next, ends[tp])
-			commits[tp] = pipeline.Checkpoint{Next: in.next, InFlight: -1}
-		}
-	}
-	now := k.o.Items.clock().UnixMilli()
-	for _, b := range k.held {
-		if n := len(b.Recs); n > 0 {
-			k.meters.lagSeconds(b.TP, max(0, float64(now-b.Recs[n-1].TimeMS)/1000))
-		}
-	}
-	k.meters.took(sum)
-	if err := k.o.Source.Commit(commits); err != nil {
-		k.o.Log.Debug("the group's offsets could not be committed; the ledger's count", "code", pipeline.CodeOf(err)) // for people who look at the group only
-	}
-	k.progress()
-	return nil
 }
 
-// read sorts held messages by what they are. It is pure but for the sanitizer.
-func (k *Custodian) read(from map[pipeline.TP]int64) *read {
+// read sorts messages by what they are. It is pure but for the sanitizer.
+func (k *Custodian) read(batches []*pipeline.Batch) *read {
 	r := &read{}
 	settlements, outcomes := deadletter.SettlementsTopic(k.o.Prefix), deadletter.OutcomesTopic(k.o.Prefix)
-	for _, b := range k.held {
+	for _, b := range batches {
 		for i := range b.Recs {
 			rec := &b.Recs[i]
-			if rec.Offset < from[b.TP] || deadletter.IsProbe(rec) {
+			if deadletter.IsProbe(rec) {
 				continue
 			}
 			at := pipeline.Position{TP: b.TP, Offset: rec.Offset}
@@ -136,14 +269,14 @@ func (k *Custodian) read(from map[pipeline.TP]int64) *read {
 					k.damaged(r, at, rec, err)
 					continue
 				}
-				r.settled = append(r.settled, Settled{Settlement: s, AtMS: rec.TimeMS})
+				r.settled, r.settledAt = append(r.settled, Settled{Settlement: s, AtMS: rec.TimeMS}), append(r.settledAt, at)
 			case outcomes:
 				o, consumer, err := deadletter.ParseOutcomeBy(rec, k.o.Ring, k.o.Writers)
 				if err != nil {
 					k.damaged(r, at, rec, err)
 					continue
 				}
-				r.outcomes = append(r.outcomes, TakenOutcome{o, consumer})
+				r.outcomes, r.outcomeAt = append(r.outcomes, TakenOutcome{o, consumer}), append(r.outcomeAt, at)
 			default:
 				if k.o.Vaults[b.TP.Topic] {
 					k.vaulted(r, at, rec)

@@ -182,10 +182,25 @@ func (it *Item) row() []any {
 	return []any{it.ID, it.Tenant, it.Rev, string(it.State), string(it.Kind), it.Dialect, it.Pipeline, it.Consumer, it.Release, it.EventID, it.Entity, it.BusinessID, it.Token, it.Version,
 		it.Cluster, it.Original.Topic, it.Original.Partition, it.Original.Offset, it.OriginalMS, it.TimeType.String(), at.Topic, atPartition, atOffset,
 		it.Letter.Topic, it.Letter.Partition, it.Letter.Offset,
-		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, packDigest(it.Policy), it.Reason, it.ReasonRaw, exception, it.Stack, it.Attempts,
+		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, packDigest(it.Policy), it.Reason, it.ReasonRaw, textOrNull(exception), textOrNull(it.Stack), it.Attempts,
 		packDigest(it.DigestFaithful), packDigest(it.DigestRedacted), string(it.Faithful), it.Enc, orNull(int64(it.Generation)), it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
 		int64(it.Flags), int64(it.Confirmed), it.Sightings, lastSeen, changed, regrouped, it.Owner, it.Ticket,
-		string(it.HeldFrom), string(it.SentFrom), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, orNull(it.ExpiresMS)}
+		textOrNull(string(it.HeldFrom)), textOrNull(string(it.SentFrom)), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, orNull(it.ExpiresMS)}
+}
+
+func textOrNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// deref is what p points to, or nothing.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func orNull(n int64) any {
@@ -201,27 +216,27 @@ func scanItem(scan func(...any) error) (*Item, error) {
 	var atPartition *int32
 	var atOffset, generation, lastSeen, changed, expires *int64
 	var regrouped *pipeline.ID
+	var exception, stack *string
+	var heldFrom, sentFrom *State
 	err := scan(&it.ID, &it.Tenant, &it.Rev, &it.State, &it.Kind, &it.Dialect, &it.Pipeline, &it.Consumer, &it.Release, &it.EventID, &it.Entity, &it.BusinessID, &it.Token, &it.Version,
 		&it.Cluster, &it.Original.Topic, &it.Original.Partition, &it.Original.Offset, &it.OriginalMS, &timeType, &atTopic, &atPartition, &atOffset,
 		&it.Letter.Topic, &it.Letter.Partition, &it.Letter.Offset,
-		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, (*StoredDigest)(&it.Policy), &it.Reason, &it.ReasonRaw, &it.Exception, &it.Stack, &it.Attempts,
+		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, (*StoredDigest)(&it.Policy), &it.Reason, &it.ReasonRaw, &exception, &stack, &it.Attempts,
 		(*StoredDigest)(&it.DigestFaithful), (*StoredDigest)(&it.DigestRedacted), &it.Faithful, &it.Enc, &generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
 		&it.Flags, &it.Confirmed, &it.Sightings, &lastSeen, &changed, &regrouped, &it.Owner, &it.Ticket,
-		&it.HeldFrom, &it.SentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &expires)
+		&heldFrom, &sentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &expires)
 	if err != nil {
 		return nil, err
 	}
 	it.TimeType, _ = pipeline.ParseTimeType(timeType)
 	it.Class, _ = pipeline.ParseClass(class)
+	it.Exception, it.Stack, it.HeldFrom, it.SentFrom = deref(exception), deref(stack), deref(heldFrom), deref(sentFrom)
 	if it.Exception == "" && it.Code != "" && it.Dialect == deadletter.Reprieve {
 		it.Exception = ownException(it.Class, it.Code)
 	}
 	it.At, it.LastSeenMS, it.ChangedMS = it.Original, it.QuarantinedMS, it.TakenMS
-	if atTopic != "" && atPartition != nil && atOffset != nil {
-		it.At = pipeline.Position{TP: pipeline.TP{Topic: atTopic, Partition: *atPartition}, Offset: *atOffset}
-	}
-	if generation != nil {
-		it.Generation = uint32(*generation)
+	if atTopic != "" {
+		it.At = pipeline.Position{TP: pipeline.TP{Topic: atTopic, Partition: deref(atPartition)}, Offset: deref(atOffset)}
 	}
 	if lastSeen != nil {
 		it.LastSeenMS = *lastSeen
@@ -229,12 +244,7 @@ func scanItem(scan func(...any) error) (*Item, error) {
 	if changed != nil {
 		it.ChangedMS = *changed
 	}
-	if regrouped != nil {
-		it.Regrouped = *regrouped
-	}
-	if expires != nil {
-		it.ExpiresMS = *expires
-	}
+	it.Generation, it.Regrouped, it.ExpiresMS = uint32(deref(generation)), deref(regrouped), deref(expires)
 	return it, nil
 }
 

@@ -3,6 +3,8 @@ package custody
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 
 	"reprieve.dev/ledger"
@@ -222,11 +224,37 @@ func storeSettlement(tx *ledger.Tx, s Settled) error {
 	return err
 }
 
+// committedOf calls f with the committed offsets of all consumers on these partitions.
+func committedOf(tx *ledger.Tx, f func(consumer string, tp pipeline.TP, next int64), tps []pipeline.TP) error {
+	seen := map[string]bool{}
+	var topics []string
+	for _, tp := range tps {
+		if !seen[tp.Topic] {
+			seen[tp.Topic] = true
+			topics = append(topics, tp.Topic)
+		}
+	}
+	in, arg := tx.In("topic", topics)
+	return tx.Each("SELECT consumer, topic, partition, next FROM committed_offsets WHERE "+in, []any{arg}, func(scan func(...any) error) error {
+		var consumer string
+		var tp pipeline.TP
+		var next int64
+		if err := scan(&consumer, &tp.Topic, &tp.Partition, &next); err != nil {
+			return err
+		}
+		f(consumer, tp, next)
+		return nil
+	})
+}
+
 type storedSettlement struct {
 	seq, epoch, from, to, firstMS, lastMS int64
 	pipeline, policy                      string
 	custody, other                        []byte
 	counts                                map[string]int64
+
+	inCustody, inOther pipeline.Offsets // of custody and other, once parse was called
+	readable           bool
 }
 
 const storedColumns = "seq, pipeline, epoch, from_offset, to_offset, policy, counts, custody, other, first_ms, last_ms"
@@ -247,14 +275,21 @@ func (s *storedSettlement) read(tx *ledger.Tx, where string, args ...any) (found
 	return found, err
 }
 
+// parse reads the sets, for disposition.
+func (s *storedSettlement) parse() {
+	var ok, ok2 bool
+	s.inCustody, ok = pipeline.ParseOffsets(s.custody, s.from)
+	s.inOther, ok2 = pipeline.ParseOffsets(s.other, s.from)
+	s.readable = ok && ok2
+}
+
 // disposition is what the stored settlement says of an offset inside it.
 func (s *storedSettlement) disposition(off int64) (custody, delivered bool) {
-	a, ok := pipeline.ParseOffsets(s.custody, s.from)
-	b, ok2 := pipeline.ParseOffsets(s.other, s.from)
-	if !ok || !ok2 {
+	if !s.readable {
 		return false, false
 	}
-	return a.Has(off), !a.Has(off) && !b.Has(off) && s.counts[pipeline.Delivered.String()] > 0
+	custody = s.inCustody.Has(off)
+	return custody, !custody && !s.inOther.Has(off) && s.counts[pipeline.Delivered.String()] > 0
 }
 
 // confirmNew confirms items that are just being admitted from settlements that came before them.
@@ -288,12 +323,12 @@ func (c *Items) confirm(tx *ledger.Tx, items []*Item, history *[]ledger.Entry, w
 		s.items = append(s.items, it)
 		commits[commitKey{it.Consumer, it.At.TP}] = -1
 	}
-	for k := range commits {
-		var next int64
-		if _, err := tx.Row("SELECT next FROM committed_offsets WHERE consumer = ? AND topic = ? AND partition = ?", []any{k.consumer, k.tp.Topic, k.tp.Partition}, &next); err != nil {
-			return err
+	if err := committedOf(tx, func(consumer string, tp pipeline.TP, next int64) {
+		if _, wanted := commits[commitKey{consumer, tp}]; wanted {
+			commits[commitKey{consumer, tp}] = next
 		}
-		commits[k] = next
+	}, slices.Collect(maps.Keys(spans))); err != nil {
+		return err
 	}
 	for tp, s := range spans {
 		var stored []storedSettlement
@@ -301,6 +336,7 @@ func (c *Items) confirm(tx *ledger.Tx, items []*Item, history *[]ledger.Entry, w
 			[]any{tp.Topic, tp.Partition, s.from, s.to}, func(scan func(...any) error) error {
 				var st storedSettlement
 				err := st.scan(scan)
+				st.parse()
 				stored = append(stored, st)
 				return err
 			})

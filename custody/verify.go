@@ -83,7 +83,7 @@ const vaultMS = 60_000
 
 func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 	const lastOf = `(SELECT %s FROM dlq_message_custody_ledger h WHERE h.item = items.id AND %s ORDER BY h.seq DESC LIMIT 1)`
-	q := "SELECT " + itemColumns + ", p_item, record_key, value, headers, " + fmt.Sprintf(lastOf, "to_state", "h.to_state <> ''") + ", " + fmt.Sprintf(lastOf, "evidence", "h.evidence IS NOT NULL") + `
+	q := "SELECT " + itemColumns + ", p_item, record_key, value, headers, " + fmt.Sprintf(lastOf, "to_state", "h.to_state <> ''") + ", " + fmt.Sprintf(lastOf, "evidence", "length(h.evidence) > 0") + `
 		FROM items LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week ORDER BY id`
 	err := tx.Each(q, nil, func(scan func(...any) error) error {
 		var pItem, state *string

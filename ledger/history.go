@@ -81,7 +81,11 @@ func (t *Tx) flush() error {
 			private = append(private, []any{seq, e.Tenant, salt, person, detail})
 		}
 		hash := chain(prev, e, system, commitment)
-		rows[i] = []any{seq, e.AtMS, e.Tenant, e.Item, e.Event, e.To, system, e.Evidence, hash}
+		evidence := e.Evidence
+		if evidence == nil {
+			evidence = []byte{} // a byte; a NULL would cost eight in the row's head
+		}
+		rows[i] = []any{seq, e.AtMS, e.Tenant, e.Item, e.Event, e.To, system, evidence, hash}
 		prev = hash
 	}
 	if err := t.Insert(historyTable, historyColumns, rows); err != nil {
