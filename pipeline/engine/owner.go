@@ -25,6 +25,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 			p.close()
 		}
 		e.wg.Wait()
+		e.giveBack()
 	}()
 	if !e.openControl(ctx) || !e.openIngress(ctx) {
 		return nil // ended before the control topic and the dead-letter path were seen: nothing was read
@@ -62,6 +63,33 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		return e.exceeded
 	}
 	return err
+}
+
+// giveBack releases, at the end, every batch that is not on its way to a sink: a source may have lent its memory. The loops
+// have ended.
+func (e *Engine) giveBack() {
+	for len(e.results) > 0 {
+		r := <-e.results
+		r.work.batch.Release()
+	}
+	for _, p := range e.order {
+		for b := range p.in {
+			b.Release()
+		}
+		for _, b := range p.queue {
+			b.Release()
+		}
+		p.queue = nil
+	}
+	waiting := e.waiting
+	if e.tx != nil {
+		waiting = append(waiting, e.tx.later...)
+		e.tx.later = nil
+	}
+	for _, w := range waiting {
+		w.batch.Release()
+	}
+	e.waiting = nil
 }
 
 // event handles one event of the source.

@@ -127,6 +127,7 @@ func (c *core) loop(ctx context.Context, p *part, out chan<- result) {
 		w.reset(b, p)
 		if err := c.process(ctx, w); err == nil {
 			if !send(result{p, w, true, b}) {
+				b.Release()
 				return
 			}
 			continue

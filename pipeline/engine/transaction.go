@@ -208,4 +208,5 @@ func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *wo
 	if err := e.abortTx(&pipeline.Error{Code: pipeline.CodeTxAborted, Place: w.part.tp.String(), Text: "a message was refused"}); err != nil {
 		e.stop(err)
 	}
+	e.finished(w.part, w.batch)
 }

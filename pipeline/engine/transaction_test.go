@@ -9,6 +9,7 @@ import (
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/pipeline/engine"
 	"reprieve.dev/tests/conformance/script"
 )
 
@@ -224,6 +225,33 @@ func TestRedrivenOutcomeIsInTheSameTransaction(t *testing.T) {
 		}
 		if len(b.c.All("reprieve.outcomes")) != 1 || len(b.values("out")) != 1 {
 			t.Errorf("%d outcomes, out %v", len(b.c.All("reprieve.outcomes")), b.values("out"))
+		}
+	})
+}
+
+func TestAbortsUseUpNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		tx := b.exactlyOnce()
+		b.o.Limits = engine.Limits{Batches: 2, PerPart: 1}
+		b.start()
+		const each = 8 // more batches in aborted transactions than may be in work
+		for i := range each {
+			b.in(int32(i%2), fmt.Sprintf("lost%d", i), fmt.Sprintf("r%d", i))
+			b.after(5 * time.Second)
+		}
+		for i := range each {
+			tx.FailCommit(pipeline.Errorf(pipeline.CodeTxAborted, "test", "the coordinator moved"))
+			b.in(0, fmt.Sprintf("s%d", i))
+			b.in(1, fmt.Sprintf("u%d", i))
+			b.after(5 * time.Second)
+		}
+		if err := b.stop(); err != nil {
+			t.Fatal(err)
+		}
+		b.once(4 * each)
+		if _, aborts := tx.Counts(); aborts < 2*each {
+			t.Errorf("%d aborts", aborts)
 		}
 	})
 }
