@@ -215,8 +215,12 @@ func (b *Batch) Release() {
 	}
 }
 
-// OnRelease sets what is called once at Release, before the batch returns to its pool: the source frees what it lent.
-func (b *Batch) OnRelease(f func(*Batch)) { b.release = f }
+// Lend says that the bytes of the records stand outside of Go's memory, lent by the source: they stay where they are until
+// Release, which calls giveBack once, before the batch returns to its pool.
+func (b *Batch) Lend(giveBack func(*Batch)) { b.release = giveBack }
+
+// Lent tells whether the records' bytes are lent (Lend): a sink of the same library may send them from where they stand.
+func (b *Batch) Lent() bool { return b.release != nil }
 
 // Layout collects the slots that the stages of one pipeline want in each batch. Build stages first, then make the Pool.
 type Layout struct{ makers []func() any }

@@ -175,7 +175,7 @@ func TestEachPooledBatchHasItsOwnSlots(t *testing.T) {
 	}
 	first := slot.Of(a)
 	released := 0
-	a.OnRelease(func(got *pipeline.Batch) {
+	a.Lend(func(got *pipeline.Batch) {
 		if released++; got != a {
 			t.Error("another batch was released")
 		}

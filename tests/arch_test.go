@@ -172,6 +172,15 @@ func TestEachThirdPartyHasItsHome(t *testing.T) {
 	}
 }
 
+// The batch binding over librdkafka is the only C of ours.
+func TestOnlyTheClientOfKafkaSpeaksC(t *testing.T) {
+	for _, p := range packages(t) {
+		if name := short(p.ImportPath); len(p.CgoFiles) > 0 && name != "pipeline/kafka" {
+			t.Errorf("%s imports C", name)
+		}
+	}
+}
+
 func TestThePipelinePackageIsALeaf(t *testing.T) {
 	for _, p := range packages(t) {
 		if short(p.ImportPath) != "pipeline" {

@@ -38,12 +38,11 @@ const adminTimeout = 15 * time.Second
 // client does not have).
 func NewAdmin(c Cluster) (*Admin, error) {
 	a := &Admin{place: c.place()}
-	// what the library would print on its own is in the errors that the calls return
-	m, err := c.settings(forConsumer, map[string]any{"log_level": 0, "group.id": "reprieve-admin", "enable.auto.commit": false})
+	m, err := c.settings(forConsumer, map[string]string{"group.id": "reprieve-admin", "enable.auto.commit": "false"})
 	if err != nil {
 		return nil, err
 	}
-	if a.c, err = client.NewConsumer(&m); err == nil {
+	if a.c, err = client.NewConsumer(forClient(m)); err == nil {
 		a.a, err = client.NewAdminClientFromConsumer(a.c)
 	}
 	if err != nil {
@@ -69,7 +68,7 @@ func within(ctx context.Context, call func(ms int) error) error {
 			return err
 		}
 		err := call(int(slice / time.Millisecond))
-		if e, ok := errors.AsType[client.Error](err); !ok || n <= 1 || e.IsFatal() || codeOf(e) != pipeline.CodeBrokerUnreachable {
+		if e, ok := errors.AsType[clientError](err); !ok || n <= 1 || e.IsFatal() || codeOf(e) != pipeline.CodeBrokerUnreachable {
 			return err
 		}
 	}
@@ -104,13 +103,15 @@ func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
 			return failed(r.Error, r.Topic+" on "+a.place, "create the topic")
 		}
 	}
+	known, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
 	for _, s := range specs { // the controller has it: a client that asks another broker too early would call it missing
-		for n := 0; ; n++ {
-			_, err := a.partitions(ctx, s.Name)
+		for {
+			_, err := a.partitions(known, s.Name)
 			if err == nil {
 				break
 			}
-			if pipeline.CodeOf(err) != pipeline.CodeTopicMissing || ctx.Err() != nil || n > 2000 {
+			if pipeline.CodeOf(err) != pipeline.CodeTopicMissing || known.Err() != nil {
 				return err
 			}
 		}
@@ -310,7 +311,7 @@ func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string
 func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]pipeline.Checkpoint, error) {
 	res, err := a.a.ListConsumerGroupOffsets(ctx, []client.ConsumerGroupTopicPartitions{{Group: group}},
 		client.SetAdminRequireStableOffsets(true))
-	if e, ok := errors.AsType[client.Error](err); ok && e.Code() == client.ErrGroupIDNotFound {
+	if e, ok := errors.AsType[clientError](err); ok && e.Code() == client.ErrGroupIDNotFound {
 		return map[pipeline.TP]pipeline.Checkpoint{}, nil // nobody committed yet
 	}
 	if err != nil {
@@ -320,7 +321,7 @@ func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]
 	for _, g := range res.ConsumerGroupsTopicPartitions {
 		for _, tp := range g.Partitions {
 			if tp.Error != nil {
-				if e, ok := errors.AsType[client.Error](tp.Error); ok && e.Code() == client.ErrUnknownTopicOrPart {
+				if e, ok := errors.AsType[clientError](tp.Error); ok && e.Code() == client.ErrUnknownTopicOrPart {
 					continue
 				}
 				return nil, failed(tp.Error, group+" on "+a.place, "read the group's offsets")
@@ -344,4 +345,19 @@ func number(s string, missing int64) int64 {
 		return missing
 	}
 	return n
+}
+
+func clientTP(tp pipeline.TP, off client.Offset) client.TopicPartition {
+	return client.TopicPartition{Topic: &tp.Topic, Partition: tp.Partition, Offset: off}
+}
+
+func pipelineTP(tp client.TopicPartition) pipeline.TP {
+	return pipeline.TP{Topic: topicOf(tp), Partition: tp.Partition}
+}
+
+func topicOf(tp client.TopicPartition) string {
+	if tp.Topic == nil {
+		return ""
+	}
+	return *tp.Topic
 }

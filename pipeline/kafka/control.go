@@ -3,8 +3,6 @@ package kafka
 import (
 	"errors"
 
-	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-
 	"reprieve.dev/pipeline"
 )
 
@@ -21,11 +19,7 @@ func (s *Source) Seek(tp pipeline.TP, off int64) error {
 	}
 	s.drop(p)
 	p.next = 0
-	out, err := s.c.SeekPartitions([]client.TopicPartition{clientTP(tp, client.Offset(off))})
-	if err == nil && len(out) == 1 {
-		err = out[0].Error
-	}
-	if err != nil {
+	if err := s.n.seek(placed{tp: tp, offset: off}); err != nil {
 		return failed(err, tp.String(), "seek")
 	}
 	return nil
@@ -39,7 +33,7 @@ func (s *Source) starting(p *part) bool {
 // Pause stops reading. What was gathered or prefetched is not returned until Resume. A partition that is not ours is
 // skipped: it was lost a moment ago.
 func (s *Source) Pause(tps ...pipeline.TP) error {
-	var list []client.TopicPartition
+	var list []pipeline.TP
 	for _, tp := range tps {
 		p := s.parts[tp]
 		if p == nil || p.paused {
@@ -50,12 +44,12 @@ func (s *Source) Pause(tps ...pipeline.TP) error {
 			continue
 		}
 		p.held = append(p.held, s.unready(p)...)
-		list = append(list, clientTP(tp, client.OffsetInvalid))
+		list = append(list, tp)
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	if err := s.c.Pause(list); err != nil {
+	if err := s.n.pause(list, true); err != nil {
 		return failed(err, s.place, "pause")
 	}
 	return nil
@@ -63,7 +57,7 @@ func (s *Source) Pause(tps ...pipeline.TP) error {
 
 // Resume goes on reading; what was held back comes first.
 func (s *Source) Resume(tps ...pipeline.TP) error {
-	var list []client.TopicPartition
+	var list []pipeline.TP
 	for _, tp := range tps {
 		p := s.parts[tp]
 		if p == nil || !p.paused {
@@ -75,12 +69,12 @@ func (s *Source) Resume(tps ...pipeline.TP) error {
 		}
 		s.ready = append(s.ready, p.held...)
 		p.held = nil
-		list = append(list, clientTP(tp, client.OffsetInvalid))
+		list = append(list, tp)
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	if err := s.c.Resume(list); err != nil {
+	if err := s.n.pause(list, false); err != nil {
 		return failed(err, s.place, "resume")
 	}
 	return nil
@@ -90,47 +84,35 @@ func (s *Source) Resume(tps ...pipeline.TP) error {
 // (Strangers): the broker would accept them and so overwrite what their owner committed. Codes: ERR_COMMIT_REFUSED,
 // ERR_BROKER_UNREACHABLE.
 func (s *Source) Commit(cps map[pipeline.TP]pipeline.Checkpoint) error {
-	list := make([]client.TopicPartition, 0, len(cps))
+	if s.closed {
+		return pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "commit: the source is closed")
+	}
+	list := make([]placed, 0, len(cps))
 	for tp, cp := range cps {
 		p := s.parts[tp]
 		if p == nil { // INV-KAFKA-OWN
 			s.strangers++
 			continue
 		}
-		list = append(list, withMetadata(clientTP(tp, client.Offset(cp.Next)), cp))
+		list = append(list, placed{tp: tp, offset: cp.Next, meta: cp.Metadata()})
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	out, err := s.c.CommitOffsets(list)
-	if err != nil {
+	if topic, err := s.n.commit(list); topic != "" {
+		return commitError(err, topic+" on "+s.place)
+	} else if err != nil {
 		return commitError(err, s.place)
-	}
-	for _, tp := range out {
-		if tp.Error != nil {
-			return commitError(tp.Error, topicOf(tp)+" on "+s.place)
-		}
 	}
 	return nil
 }
 
 func commitError(err error, place string) error {
 	code := pipeline.CodeCommitRefused
-	if e, ok := errors.AsType[client.Error](err); ok {
+	if e, ok := errors.AsType[clientError](err); ok {
 		if c := codeOf(e); c == pipeline.CodeBrokerUnreachable || c == pipeline.CodeBrokerAuth {
 			code = c
 		}
 	}
 	return &pipeline.Error{Code: code, Place: place, Text: "commit: " + err.Error(), Cause: err}
-}
-
-func clientTP(tp pipeline.TP, off client.Offset) client.TopicPartition {
-	return client.TopicPartition{Topic: &tp.Topic, Partition: tp.Partition, Offset: off}
-}
-
-func withMetadata(tp client.TopicPartition, cp pipeline.Checkpoint) client.TopicPartition {
-	if text := cp.Metadata(); text != "" {
-		tp.Metadata = &text
-	}
-	return tp
 }

@@ -1,6 +1,10 @@
 // Package kafka is the client of Kafka: pipeline's Source, Sink, Tx and Log over librdkafka, and the administration that
 // the rest needs. It is the only home of confluent-kafka-go.
 //
+// Source, Sink and Tx move whole batches through a binding of our own over the librdkafka that confluent-kafka-go brings
+// (native.h, and the files of that name): one crossing fetches a batch, one sends a Sending, and nothing of Go is called
+// from C. Log and Admin, which few calls go through, use confluent-kafka-go itself.
+//
 // One goroutine owns a Source and calls all its methods. A Sink may be used by one sender; its completions come back over
 // Done. Nothing here starts before the first call, and nothing is left after Close.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // codeOf sorts the client's errors about us by what a person has to do.
-func codeOf(e client.Error) pipeline.Code {
+func codeOf(e clientError) pipeline.Code {
 	switch e.Code() {
 	case client.ErrUnknownTopicOrPart, client.ErrUnknownTopic, client.ErrUnknownPartition, client.ErrUnknownTopicID:
 		return pipeline.CodeTopicMissing
@@ -37,7 +37,7 @@ func failed(err error, place, doing string) *pipeline.Error {
 		return e
 	}
 	code := pipeline.CodeBrokerFatal
-	if e, ok := errors.AsType[client.Error](err); ok {
+	if e, ok := errors.AsType[clientError](err); ok {
 		code = codeOf(e)
 	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code = pipeline.CodeBrokerUnreachable
@@ -46,7 +46,7 @@ func failed(err error, place, doing string) *pipeline.Error {
 }
 
 // sendCode sorts the refusal of one message.
-func sendCode(e client.Error, m *pipeline.Message) pipeline.Code {
+func sendCode(e clientError, m *pipeline.Message) pipeline.Code {
 	switch e.Code() {
 	case client.ErrMsgSizeTooLarge, client.ErrInvalidMsgSize, client.ErrRecordListTooLarge:
 		return pipeline.CodeTooLarge
@@ -69,7 +69,7 @@ func sendCode(e client.Error, m *pipeline.Message) pipeline.Code {
 
 // refusal is the failure of one message. Topic is the identifying param; sizes and the broker's code help a person.
 func refusal(err error, m *pipeline.Message) pipeline.Failure {
-	e, ok := errors.AsType[client.Error](err)
+	e, ok := errors.AsType[clientError](err)
 	if !ok {
 		return pipeline.Failure{Index: m.From, Stage: "send", Code: pipeline.CodeSendFailed,
 			Params: []pipeline.Param{pipeline.Str("topic", m.Topic)}, Cause: err}
@@ -84,7 +84,7 @@ func refusal(err error, m *pipeline.Message) pipeline.Failure {
 
 // condemns tells whether a broker refuses a whole produce batch for the sake of some of its messages.
 func condemns(err error) bool {
-	e, ok := errors.AsType[client.Error](err)
+	e, ok := errors.AsType[clientError](err)
 	if !ok {
 		return false
 	}

@@ -1,85 +1,98 @@
 package kafka
 
 import (
-	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+	"time"
 
 	"reprieve.dev/pipeline"
 )
 
-// take puts one message behind the records of its partition.
-func (s *Source) take(m *client.Message) {
-	p := s.partOf(&m.TopicPartition)
-	if p == nil {
-		return // of an assignment that ended
+// gather takes one fetch and makes batches of it, a partition each. Then it looks at what else the library had to say.
+func (s *Source) gather(wait time.Duration) error {
+	f := s.vault.take()
+	err := s.vault.fetch(f, wait)
+	if err == nil {
+		s.vault.describe(f)
+		for r := range f.spans {
+			s.take(f, r)
+		}
+		s.seal()
 	}
-	off := int64(m.TopicPartition.Offset)
-	if off < p.next {
-		return // fetched before a seek or a pause
+	s.vault.done(f)
+	if err != nil {
+		return s.die(err, "fetch")
+	}
+	return s.listen()
+}
+
+// listen takes errors and changes of the assignment, if there are any.
+func (s *Source) listen() (err error) {
+	if !s.n.told() {
+		return nil
+	}
+	s.logs.drain(s.n)
+	s.n.said(true, func(e note) {
+		if jerr := s.judge(&e.fault, e.about); err == nil {
+			err = jerr
+		}
+	})
+	s.nextChange()
+	return err
+}
+
+// take puts a run of records behind those of its partition. Records that nobody waits for go back at once.
+func (s *Source) take(f *fetched, r span) {
+	p := s.partOf(r.place)
+	if p == nil { // of an assignment that ended
+		f.release(r)
+		return
 	}
 	if s.down != nil {
 		s.logs.to.Info("brokers can be reached again", "cluster", s.conf.Cluster.Name)
 		s.down = nil
 	}
-	p.next = off + 1
+	recs := f.records(r)
+	for len(recs) > 0 && int64(recs[0].offset) < p.next { // fetched before a seek or a pause
+		recs = recs[1:]
+	}
+	if len(recs) == 0 {
+		f.release(r)
+		return
+	}
 	b := p.filling
 	if b == nil {
 		b = s.conf.Pool.Get()
 		b.TP, b.Lane, b.Epoch = p.tp, p.lane, p.epoch
 		b.Recs = b.Recs[:0]
-		p.filling = b
+		p.filling, p.loan = b, s.vault.loan(f)
+		b.Lend(p.loan.release)
 		s.open = append(s.open, p)
 	}
-	// INV-KAFKA-NULL: the client gives nil for null and an empty slice for empty, and so do we
-	b.Recs = append(b.Recs, pipeline.Record{
-		Offset:   off,
-		TimeMS:   millis(m),
-		TimeType: pipeline.TimeType(m.TimestampType),
-		Key:      m.Key,
-		Value:    m.Value,
-		Headers:  s.keep(m.Headers),
-	})
-}
-
-func millis(m *client.Message) int64 {
-	if m.TimestampType == client.TimestampNotAvailable {
-		return -1
+	p.loan.runs = append(p.loan.runs, r)
+	for i := range recs {
+		b.Recs = append(b.Recs, f.record(&recs[i]))
 	}
-	return m.Timestamp.UnixMilli()
+	p.next = b.Recs[len(b.Recs)-1].Offset + 1
 }
 
-// partOf finds the partition of a message; nil if it is not assigned.
-func (s *Source) partOf(tp *client.TopicPartition) *part {
-	if p := s.last; p != nil && p.tp.Partition == tp.Partition && p.tp.Topic == *tp.Topic && !p.gone {
+// partOf finds the partition of a run; nil if it is not assigned.
+func (s *Source) partOf(at place) *part {
+	if p, ok := s.places[at]; ok && !p.gone {
 		return p
 	}
-	p := s.parts[pipeline.TP{Topic: *tp.Topic, Partition: tp.Partition}]
-	if p != nil {
-		s.last = p
-	}
-	return p
-}
-
-// keep copies headers into a slab, so that they cost one allocation for many records.
-func (s *Source) keep(hs []client.Header) []pipeline.Header {
-	if len(hs) == 0 {
+	p := s.parts[pipeline.TP{Topic: s.n.keepTopic(at.topic), Partition: at.partition}]
+	if p == nil {
+		delete(s.places, at)
 		return nil
 	}
-	if len(s.headers) < len(hs) {
-		s.headers = make([]pipeline.Header, max(headerSlab, len(hs)))
-	}
-	out := s.headers[:len(hs):len(hs)]
-	s.headers = s.headers[len(hs):]
-	for i, h := range hs {
-		out[i] = pipeline.Header{Name: h.Key, Value: h.Value}
-	}
-	return out
+	s.places[at] = p
+	return p
 }
 
 // seal ends the batches that are being filled: they are ready, or held if their partition is paused.
 func (s *Source) seal() {
 	for _, p := range s.open {
 		b := p.filling
-		p.filling = nil
+		p.filling, p.loan = nil, nil
 		switch {
 		case b == nil:
 		case p.gone:
@@ -132,6 +145,6 @@ func (s *Source) drop(p *part) {
 	p.held = nil
 	if p.filling != nil {
 		p.filling.Release()
-		p.filling = nil
+		p.filling, p.loan = nil, nil
 	}
 }

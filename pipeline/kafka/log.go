@@ -19,12 +19,7 @@ type Log struct {
 
 	mu     sync.Mutex
 	closed bool
-	idle   []*reader
-}
-
-type reader struct {
-	c    *client.Consumer
-	logs logs
+	idle   []*client.Consumer
 }
 
 var _ pipeline.Log = (*Log)(nil)
@@ -55,14 +50,9 @@ func (l *Log) Close() {
 	l.idle, l.closed = nil, true
 	l.mu.Unlock()
 	for _, r := range idle {
-		r.close()
+		_ = r.Close()
 	}
 	l.Admin.Close()
-}
-
-func (r *reader) close() {
-	_ = r.c.Close()
-	r.logs.drain()
 }
 
 // Committed returns the committed offsets of a group. Codes: ERR_BROKER_*.
@@ -94,12 +84,12 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 		return err
 	}
 	defer func() {
-		_ = r.c.Unassign()
+		_ = r.Unassign()
 		l.keep(r)
 	}()
 	var first, end int64
 	err = within(ctx, func(ms int) (err error) {
-		first, end, err = r.c.QueryWatermarkOffsets(tp.Topic, tp.Partition, ms)
+		first, end, err = r.QueryWatermarkOffsets(tp.Topic, tp.Partition, ms)
 		return err
 	})
 	if err != nil {
@@ -111,7 +101,7 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 	if !ok || want >= end {
 		return nil
 	}
-	if err := r.c.Assign([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
+	if err := r.Assign([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
 		return failed(err, tp.String()+" on "+l.place, "read")
 	}
 	w := walk{l: l, tp: tp, each: each, b: l.pool.Get()}
@@ -120,9 +110,8 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 		if err := ctx.Err(); err != nil {
 			return failed(err, tp.String()+" on "+l.place, "read")
 		}
-		r.logs.drain()
 		var at int64 // everything before at was seen
-		switch e := r.c.Poll(readPollMS).(type) {
+		switch e := r.Poll(readPollMS).(type) {
 		case *client.Message:
 			if e.TopicPartition.Error != nil {
 				return failed(e.TopicPartition.Error, tp.String()+" on "+l.place, "read")
@@ -152,7 +141,7 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 			continue
 		}
 		if ok && want < end && want-at > seekBeyond {
-			if _, err := r.c.SeekPartitions([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
+			if _, err := r.SeekPartitions([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
 				return failed(err, tp.String()+" on "+l.place, "seek")
 			}
 		}
@@ -202,7 +191,7 @@ func (w *walk) drop() {
 }
 
 // reader takes an idle client or opens one.
-func (l *Log) reader() (*reader, error) {
+func (l *Log) reader() (*client.Consumer, error) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -215,21 +204,20 @@ func (l *Log) reader() (*reader, error) {
 		return r, nil
 	}
 	l.mu.Unlock()
-	m, err := l.cluster.settings(forConsumer, map[string]any{
+	m, err := l.cluster.settings(forConsumer, map[string]string{
 		"group.id":                 "reprieve-log", // the client wants one; nothing is ever committed under it
-		"enable.auto.commit":       false,
-		"enable.auto.offset.store": false,
-		"enable.partition.eof":     true,
-		"fetch.wait.max.ms":        10, // the next partition waits for the answer of the one before
+		"enable.auto.commit":       "false",
+		"enable.auto.offset.store": "false",
+		"enable.partition.eof":     "true",
+		"fetch.wait.max.ms":        "10", // the next partition waits for the answer of the one before
 		"auto.offset.reset":        "earliest",
 	})
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{logs: newLogs(nil, l.cluster.Name)}
-	r.logs.in(m)
-	if r.c, err = client.NewConsumer(&m); err != nil {
-		if e, ok := errors.AsType[client.Error](err); ok {
+	r, err := client.NewConsumer(forClient(m))
+	if err != nil {
+		if e, ok := errors.AsType[clientError](err); ok {
 			return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+l.cluster.Name, "%w", e)
 		}
 		return nil, failed(err, l.place, "open a reader")
@@ -237,8 +225,15 @@ func (l *Log) reader() (*reader, error) {
 	return r, nil
 }
 
+func millis(m *client.Message) int64 {
+	if m.TimestampType == client.TimestampNotAvailable {
+		return -1
+	}
+	return m.Timestamp.UnixMilli()
+}
+
 // keep puts a client back, or closes it when there are enough.
-func (l *Log) keep(r *reader) {
+func (l *Log) keep(r *client.Consumer) {
 	l.mu.Lock()
 	if !l.closed && len(l.idle) < keptReaders {
 		l.idle = append(l.idle, r)
@@ -246,5 +241,5 @@ func (l *Log) keep(r *reader) {
 		return
 	}
 	l.mu.Unlock()
-	r.close()
+	_ = r.Close()
 }

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 
@@ -82,21 +81,15 @@ var (
 )
 
 // settings merges what we tune, what the cluster says and what must be, for one kind of client.
-func (c Cluster) settings(kind int, must map[string]any) (client.ConfigMap, error) {
+func (c Cluster) settings(kind int, must map[string]string) (map[string]string, error) {
 	if bad := c.Check(); len(bad) > 0 {
 		return nil, bad[0]
 	}
-	m := client.ConfigMap{}
-	put := func(from map[string]string) {
-		for k, v := range from {
-			m[k] = v
-		}
-	}
-	put(tuned)
+	m := maps.Clone(tuned)
 	if kind == forConsumer {
-		put(tunedConsumer)
+		maps.Copy(m, tunedConsumer)
 	} else {
-		put(tunedProducer)
+		maps.Copy(m, tunedProducer)
 	}
 	if c.Properties["group.protocol"] == "consumer" {
 		// the broker assigns and keeps the session: librdkafka refuses these beside it
@@ -111,10 +104,19 @@ func (c Cluster) settings(kind int, must map[string]any) (client.ConfigMap, erro
 		}
 		m[k] = v
 	}
-	for k, v := range must {
-		m[k] = v
-	}
+	maps.Copy(m, must)
 	return m, nil
+}
+
+// forClient is settings for confluent-kafka-go, which the administration and random access use. What the library would print
+// on its own is in the errors that the calls return.
+func forClient(m map[string]string) *client.ConfigMap {
+	out := client.ConfigMap{}
+	for k, v := range m {
+		out[k] = v
+	}
+	out["log_level"] = 0
+	return &out
 }
 
 // aliases maps the other spelling of a property that we tune.
@@ -124,49 +126,33 @@ var aliases = map[string]string{
 	"delivery.timeout.ms":    "message.timeout.ms",
 }
 
-// logs takes librdkafka's own messages. They go through a channel that is emptied wherever the owner passes by, so no
-// goroutine of ours is needed.
+// logs hands on librdkafka's own messages. They wait in the binding until the owner passes by, so no goroutine is needed.
 type logs struct {
-	ch   chan client.LogEvent
-	to   *slog.Logger
-	name string
+	to      *slog.Logger
+	cluster string
 }
 
 func newLogs(to *slog.Logger, cluster string) logs {
 	if to == nil {
 		to = slog.New(slog.DiscardHandler)
 	}
-	return logs{ch: make(chan client.LogEvent, 256), to: to, name: cluster}
+	return logs{to: to, cluster: cluster}
 }
 
-func (l logs) in(m client.ConfigMap) {
-	m["go.logs.channel.enable"] = true
-	m["go.logs.channel"] = l.ch
-}
-
-// drain hands on what has come so far.
-func (l logs) drain() {
-	for {
-		select {
-		case e := <-l.ch:
-			l.write(e)
-		default:
-			return
+// drain hands on what a client has said so far, by syslog's levels. Errors of single brokers are warnings: the library
+// reconnects by itself.
+func (l logs) drain(n *native) {
+	n.said(false, func(e note) {
+		say := l.to.Debug
+		switch {
+		case e.level <= 2:
+			say = l.to.Error
+		case e.level <= 4:
+			say = l.to.Warn
 		}
-	}
-}
-
-// write maps syslog levels. Errors of single brokers are warnings: the library reconnects by itself.
-func (l logs) write(e client.LogEvent) {
-	if e.Tag == "ASSIGN" && strings.Contains(e.Message, "incremental_assign()") {
-		return // how a rebalance is left open until the owner answers it (Source.deferAnswer)
-	}
-	say := l.to.Debug
-	switch {
-	case e.Level <= 2:
-		say = l.to.Error
-	case e.Level <= 4:
-		say = l.to.Warn
-	}
-	say(e.Message, "part", "librdkafka", "cluster", l.name, "client", e.Name, "tag", e.Tag)
+		if e.lost > 0 {
+			l.to.Warn("lines of the library's log were lost", "cluster", l.cluster, "count", e.lost)
+		}
+		say(e.text, "part", "librdkafka", "cluster", l.cluster, "client", n.name(), "tag", e.about)
+	})
 }

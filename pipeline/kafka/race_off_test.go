@@ -1,5 +1,5 @@
 //go:build !race
 
-package kafka
+package kafka_test
 
 const raceEnabled = false

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-
 	"reprieve.dev/pipeline"
 )
 
@@ -21,7 +19,7 @@ const (
 // the answer, and with it the group.
 type rebalance struct {
 	kind  rebalanceKind
-	tps   []client.TopicPartition
+	tps   []placed
 	coop  bool // incremental protocol
 	told  bool // its event was returned: the next Poll answers
 	known bool // checkpoints were read
@@ -30,35 +28,10 @@ type rebalance struct {
 
 const committedTimeout = 5 * time.Second
 
-// onRebalance is called by the client inside its Poll. The owner has to see the change before it is answered, and so does
-// the owner's Commit; so the callback only records it.
-func (s *Source) onRebalance(c *client.Consumer, ev client.Event) error {
-	r := &rebalance{coop: c.GetRebalanceProtocol() == "COOPERATIVE"}
-	switch e := ev.(type) {
-	case client.AssignedPartitions:
-		r.kind, r.tps = assigned, e.Partitions
-	case client.RevokedPartitions:
-		r.kind, r.tps = revoked, e.Partitions
-		if c.AssignmentLost() {
-			r.kind = lost
-		}
-	}
-	s.pending = r
-	if s.closing {
-		return s.refuse()
-	}
-	s.deferAnswer(r.coop)
-	return nil
-}
-
-// deferAnswer keeps the wrapper from answering in our place when the callback returns: it does so unless one of its assign
-// methods was called meanwhile. The method of the other protocol is refused by the library without any effect, which leaves
-// the rebalance open and the wrapper content.
-func (s *Source) deferAnswer(coop bool) {
-	if coop {
-		_ = s.c.Assign([]client.TopicPartition{})
-	} else {
-		_ = s.c.IncrementalAssign([]client.TopicPartition{})
+// nextChange takes the next change that the library recorded, if the one before is answered.
+func (s *Source) nextChange() {
+	if s.pending == nil {
+		s.pending = s.n.change()
 	}
 }
 
@@ -66,13 +39,13 @@ func (s *Source) deferAnswer(coop bool) {
 func (s *Source) refuse() error {
 	r := s.pending
 	s.pending = nil
-	if !r.coop {
-		return s.c.Unassign()
+	switch {
+	case !r.coop:
+		return s.n.assign(nil, whole)
+	case r.kind == assigned:
+		return s.n.assign(nil, more)
 	}
-	if r.kind == assigned {
-		return s.c.IncrementalAssign([]client.TopicPartition{})
-	}
-	return s.c.IncrementalUnassign(r.tps)
+	return s.n.assign(r.tps, less)
 }
 
 // tell returns the event of the open rebalance. For an assignment the committed offsets are read first; if that fails, it
@@ -99,7 +72,7 @@ func (s *Source) tell(wait time.Duration) (pipeline.Event, error) {
 	default:
 		ev := s.end(r, func(tps []pipeline.TP) pipeline.Event { return pipeline.Lost{TPs: tps} })
 		for _, tp := range r.tps { // INV-KAFKA-OWN: they belong to somebody else already
-			delete(s.parts, pipelineTP(tp))
+			delete(s.parts, tp.tp)
 		}
 		return ev, nil
 	}
@@ -107,17 +80,9 @@ func (s *Source) tell(wait time.Duration) (pipeline.Event, error) {
 
 // checkpoints reads what the group committed for the new partitions.
 func (s *Source) checkpoints(r *rebalance, wait time.Duration) error {
-	out, err := s.c.Committed(r.tps, int(wait/time.Millisecond))
-	if err == nil {
-		for _, tp := range out {
-			if tp.Error != nil {
-				err = tp.Error
-				break
-			}
-		}
-	}
+	out, err := s.n.committed(r.tps, wait)
 	if err != nil {
-		if e, ok := errors.AsType[client.Error](err); ok && !e.IsFatal() && codeOf(e) != pipeline.CodeBrokerAuth {
+		if e, ok := errors.AsType[clientError](err); ok && !e.IsFatal() && codeOf(e) != pipeline.CodeBrokerAuth {
 			s.logs.to.Warn("committed offsets cannot be read yet", "cluster", s.conf.Cluster.Name, "err", err.Error())
 			return nil
 		}
@@ -125,14 +90,9 @@ func (s *Source) checkpoints(r *rebalance, wait time.Duration) error {
 	}
 	r.from = make(map[pipeline.TP]pipeline.Checkpoint, len(out))
 	for _, tp := range out {
-		if tp.Offset < 0 {
-			continue
+		if tp.offset >= 0 {
+			r.from[tp.tp] = pipeline.ParseCheckpoint(tp.offset, tp.meta)
 		}
-		meta := ""
-		if tp.Metadata != nil {
-			meta = *tp.Metadata
-		}
-		r.from[pipelineTP(tp)] = pipeline.ParseCheckpoint(int64(tp.Offset), meta)
 	}
 	r.known = true
 	return nil
@@ -142,9 +102,9 @@ func (s *Source) checkpoints(r *rebalance, wait time.Duration) error {
 func (s *Source) begin(r *rebalance) pipeline.Event {
 	s.epoch++
 	ev := pipeline.Assigned{Epoch: s.epoch, TPs: make([]pipeline.TP, 0, len(r.tps)), Checkpoints: r.from}
-	for _, ctp := range r.tps {
-		tp := pipelineTP(ctp)
-		p := &part{tp: tp, epoch: s.epoch, start: int64(client.OffsetBeginning)}
+	for _, at := range r.tps {
+		tp := at.tp
+		p := &part{tp: tp, epoch: s.epoch, start: offsetBeginning}
 		if s.conf.RetryTopics[tp.Topic] {
 			p.lane = pipeline.Retry
 		}
@@ -158,7 +118,7 @@ func (s *Source) begin(r *rebalance) pipeline.Event {
 		s.parts[tp] = p
 		ev.TPs = append(ev.TPs, tp)
 	}
-	s.last = nil
+	clear(s.places)
 	r.told = true
 	return ev
 }
@@ -166,11 +126,10 @@ func (s *Source) begin(r *rebalance) pipeline.Event {
 // end drops what was gathered of partitions that go and returns the event.
 func (s *Source) end(r *rebalance, event func([]pipeline.TP) pipeline.Event) pipeline.Event {
 	tps := make([]pipeline.TP, 0, len(r.tps))
-	for _, ctp := range r.tps {
-		tp := pipelineTP(ctp)
-		if p := s.parts[tp]; p != nil {
+	for _, at := range r.tps {
+		if p := s.parts[at.tp]; p != nil {
 			s.drop(p)
-			tps = append(tps, tp)
+			tps = append(tps, at.tp)
 		}
 	}
 	r.told = true
@@ -184,54 +143,47 @@ func (s *Source) answer() error {
 	if r.kind != assigned {
 		return s.release(r)
 	}
-	list := make([]client.TopicPartition, 0, len(r.tps))
-	var run, stop []client.TopicPartition
-	for _, ctp := range r.tps {
-		p := s.parts[pipelineTP(ctp)]
-		list = append(list, clientTP(p.tp, client.Offset(p.start)))
+	list := make([]placed, 0, len(r.tps))
+	var run, stop []pipeline.TP
+	for _, at := range r.tps {
+		p := s.parts[at.tp]
+		list = append(list, placed{tp: p.tp, offset: p.start})
 		if p.paused {
-			stop = append(stop, clientTP(p.tp, client.OffsetInvalid))
+			stop = append(stop, p.tp)
 		} else {
-			run = append(run, clientTP(p.tp, client.OffsetInvalid))
+			run = append(run, p.tp)
 		}
 	}
-	var err error
+	how := whole
 	if r.coop {
-		err = s.c.IncrementalAssign(list)
-	} else {
-		err = s.c.Assign(list)
+		how = more
 	}
-	if err != nil {
+	if err := s.n.assign(list, how); err != nil {
 		return err
 	}
 	// INV-KAFKA-PAUSE: the library keeps the pause of an earlier assignment, so both states are set
 	if len(run) > 0 {
-		if err := s.c.Resume(run); err != nil {
+		if err := s.n.pause(run, false); err != nil {
 			return err
 		}
 	}
 	if len(stop) > 0 {
-		return s.c.Pause(stop)
+		return s.n.pause(stop, true)
 	}
 	return nil
 }
 
 // release gives partitions back.
 func (s *Source) release(r *rebalance) error {
-	for _, ctp := range r.tps {
-		tp := pipelineTP(ctp)
-		if p := s.parts[tp]; p != nil {
+	for _, at := range r.tps {
+		if p := s.parts[at.tp]; p != nil {
 			p.gone = true
-			delete(s.parts, tp)
+			delete(s.parts, at.tp)
 		}
 	}
-	s.last = nil
+	clear(s.places)
 	if r.coop {
-		return s.c.IncrementalUnassign(r.tps)
+		return s.n.assign(r.tps, less)
 	}
-	return s.c.Unassign()
-}
-
-func pipelineTP(tp client.TopicPartition) pipeline.TP {
-	return pipeline.TP{Topic: topicOf(tp), Partition: tp.Partition}
+	return s.n.assign(nil, whole)
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -13,71 +14,58 @@ import (
 // each with nothing else on its way, until a refused one stood alone: then the refusal is its own.
 type again struct {
 	busy   bool
-	fresh  []*ticket   // refused since the last group left
-	groups [][]*ticket // still to go, in order
+	alone  ticket     // went in a produce batch of its own: the next report is about it
+	fresh  []ticket   // refused since the last group left
+	groups [][]ticket // still to go, in order
 }
 
-// takeReports is the sink's goroutine: it ends when Close closed the client.
+// takeReports is the sink's goroutine: it ends when Close says so.
 func (s *Sink) takeReports() {
 	defer close(s.ended)
-	for {
-		select {
-		case ev, ok := <-s.p.Events():
-			if !ok {
-				return
-			}
-			switch e := ev.(type) {
-			case *client.Message:
-				s.report(e)
-			case client.Error:
-				s.judge(e)
-			}
-		case e := <-s.logs.ch:
-			s.logs.write(e)
+	for !s.ending.Load() {
+		if s.p.serve(serveEach) || s.unsettled.Load() {
+			s.hear()
 		}
 	}
 }
 
-// report takes the answer for one message. The good case takes no lock until the last message of a flight.
-func (s *Sink) report(m *client.Message) {
-	t, ok := m.Opaque.(*ticket)
-	if !ok {
-		return
+// hear takes what the library reported and said. The reports goroutine calls it, and who waited in a call of the library that
+// takes reports itself.
+func (s *Sink) hear() {
+	s.judging.Lock()
+	defer s.judging.Unlock()
+	s.logs.drain(s.p)
+	s.p.said(true, func(e note) { s.judge(&e.fault) })
+	s.mu.Lock()
+	s.p.reports(func(id int) { s.complete(s.flights[id]) },
+		func(id, i int, code client.ErrorCode) { s.bad = append(s.bad, ticket{s.flights[id], i, code}) })
+	bad := s.bad
+	s.mu.Unlock()
+	for _, t := range bad { // nobody else changes it: one goroutine hears
+		s.failed(t)
 	}
-	left := s.aloft.Add(-1)
-	err := m.TopicPartition.Error
-	if err == nil {
-		msg := &t.f.s.Msgs[t.i]
-		msg.Partition, msg.Offset = m.TopicPartition.Partition, int64(m.TopicPartition.Offset)
-		if f := t.f; f.open.Add(-1) == 0 {
-			s.mu.Lock()
-			s.complete(f)
-			s.settle(left)
-			s.mu.Unlock()
-			return
-		}
-		if left == 0 || left%64 == 0 { // room was made: now and then is enough
-			s.mu.Lock()
-			s.settle(left)
-			s.mu.Unlock()
-		}
-		return
-	}
-	innocent := s.inTx && s.goesWithTheTransaction(err, &t.f.s.Msgs[t.i])
+	s.mu.Lock()
+	s.bad = s.bad[:0]
+	s.settle()
+	s.mu.Unlock()
+}
+
+// failed takes the report of a message that did not arrive.
+func (s *Sink) failed(t ticket) {
+	err := &fault{code: t.code}
+	innocent := s.inTx && s.goesWithTheTransaction(err, &t.f.s.Msgs[t.i]) // may ask the broker
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	alone := s.again.alone.f == t.f && s.again.alone.i == t.i
 	switch {
 	case innocent:
-		if t.f.open.Add(-1) == 0 {
-			s.complete(t.f)
-		}
-	case condemns(err) && !t.alone && !s.inTx:
+		s.forget(t)
+	case condemns(err) && !alone && !s.inTx:
 		s.again.busy = true
 		s.again.fresh = append(s.again.fresh, t)
 	default:
 		s.refuse(t, err)
 	}
-	s.settle(left)
 }
 
 // goesWithTheTransaction tells whether a message of a transaction failed for no fault of its own. The first failure dooms the
@@ -85,9 +73,9 @@ func (s *Sink) report(m *client.Message) {
 // purged, by us or by the library, counts for nothing: it was taken back with the transaction.
 func (s *Sink) goesWithTheTransaction(err error, m *pipeline.Message) bool {
 	if s.doomed.CompareAndSwap(false, true) {
-		_ = s.p.Purge(client.PurgeQueue | client.PurgeInFlight | client.PurgeNonBlocking)
+		s.p.purge(false)
 	}
-	if e, ok := errors.AsType[client.Error](err); ok && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
+	if e, ok := errors.AsType[clientError](err); ok && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
 		return true
 	}
 	return condemns(err) && !s.guilty(m)
@@ -116,12 +104,12 @@ func (s *Sink) guilty(m *pipeline.Message) bool {
 // ask reads the largest batch that a topic takes; 0 is unknown. Reports wait meanwhile: it happens once for a topic, after a
 // refusal.
 func (s *Sink) ask(topic string) int64 {
-	a, err := client.NewAdminClientFromProducer(s.p)
+	a, err := NewAdmin(s.conf.Cluster)
 	if err != nil {
 		return 0
 	}
-	defer a.Close() // leaves the producer alone
-	out, err := a.DescribeConfigs(bounded{}, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}},
+	defer a.Close()
+	out, err := a.a.DescribeConfigs(bounded{}, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}},
 		client.SetAdminRequestTimeout(askTimeout))
 	if err != nil || len(out) != 1 || out[0].Error.Code() != client.ErrNoError {
 		return 0
@@ -140,10 +128,11 @@ func (bounded) Err() error                       { return nil }
 func (bounded) Value(any) any                    { return nil }
 
 // settle goes on with what waits. mu is held.
-func (s *Sink) settle(int64) {
+func (s *Sink) settle() {
 	if len(s.waiting) > 0 || s.again.busy {
 		s.move()
 	}
+	s.unsettled.Store(len(s.waiting) > 0 || s.again.busy)
 }
 
 // move hands over waiting flights, then, when nothing is on its way any more, the next group of the refused. mu is held.
@@ -156,27 +145,32 @@ func (s *Sink) move() {
 		s.waiting = s.waiting[1:]
 	}
 	s.waiting = nil
-	for s.again.busy && s.aloft.Load() == 0 {
+	for s.again.busy && s.p.aloft() == 0 {
 		group := s.again.next()
 		if group == nil {
-			s.again.busy = false
+			s.again = again{}
 			return
 		}
+		s.again.alone = ticket{}
+		if len(group) == 1 {
+			s.again.alone = group[0]
+		}
 		for i, t := range group {
-			t.alone = len(group) == 1
-			if !s.produce(t) {
+			if _, err := s.p.send(t.f.u, t.i, t.i+1); full(err) {
 				// cannot be: the queue is empty and larger than any group; still, no message is forgotten
-				s.again.groups = append([][]*ticket{group[i:]}, s.again.groups...)
+				s.again.groups = slices.Insert(s.again.groups, 0, group[i:])
 				break
+			} else if err != nil {
+				s.turnedAway(t, err)
 			}
 		}
 	}
 }
 
 // next splits what was refused since and takes the first group; nil: all is answered.
-func (a *again) next() []*ticket {
+func (a *again) next() []ticket {
 	if n := len(a.fresh); n > 0 {
-		halves := [][]*ticket{a.fresh[:(n+1)/2]}
+		halves := [][]ticket{a.fresh[:(n+1)/2]}
 		if n > 1 {
 			halves = append(halves, a.fresh[(n+1)/2:])
 		}
@@ -192,7 +186,7 @@ func (a *again) next() []*ticket {
 }
 
 // judge takes an error that is not about a message.
-func (s *Sink) judge(e client.Error) {
+func (s *Sink) judge(e clientError) {
 	if !e.IsFatal() {
 		s.logs.to.Debug("client", "cluster", s.conf.Cluster.Name, "err", e.Error())
 		return
@@ -204,23 +198,24 @@ func (s *Sink) judge(e client.Error) {
 	s.fatal.CompareAndSwap(nil, &pipeline.Error{Code: code, Place: s.place, Text: e.Error(), Cause: e})
 }
 
-// abandon refuses what the closed client never took. mu is held.
+// abandon refuses what the closed client never took, or never reported. mu is held.
 func (s *Sink) abandon() {
-	gone := client.NewError(client.ErrPurgeQueue, "the sink was closed before the message was sent", false)
-	for _, f := range s.waiting {
-		for n := len(f.tickets); f.next < n; {
-			f.next++
-			last := f.next == n
-			s.refuse(&f.tickets[f.next-1], gone)
-			if last {
-				break
+	gone := &fault{code: client.ErrPurgeQueue, text: "the sink was closed before the message was sent"}
+	for _, f := range s.flights {
+		if f.s == nil {
+			continue
+		}
+		for i := range f.s.Msgs {
+			if f.u.unanswered(i) {
+				s.refuse(ticket{f: f, i: i}, gone)
+			}
+			if f.s == nil {
+				break // that was the last one that was open
 			}
 		}
 	}
 	s.waiting = nil
-	for _, t := range s.again.fresh {
-		s.refuse(t, gone)
-	}
+	s.again.groups = append(s.again.groups, s.again.fresh)
 	for _, g := range s.again.groups {
 		for _, t := range g {
 			s.refuse(t, gone)

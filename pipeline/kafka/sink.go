@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,46 +29,53 @@ type SinkConfig struct {
 
 // Sink implements pipeline.Sink with one idempotent producer: acks=all, order kept per partition, keys where Java
 // producers send them. Send and Probe may be called by several goroutines. Each Sending comes back once (INV-KAFKA-ONCE).
+//
+// A Sending crosses to the library once, and is reported once. Values that are a record's own bytes, lent by a Source, are
+// sent from where they stand; others are copied at Send.
 type Sink struct {
-	p      *client.Producer
-	conf   SinkConfig
-	place  string
-	logs   logs
-	inTx   bool
-	done   chan *pipeline.Sending
-	ended  chan struct{} // the reports goroutine is gone
-	idle   chan struct{} // a flight has ended
-	fatal  atomic.Pointer[pipeline.Error]
-	aloft  atomic.Int64 // messages that the client has and did not report yet
-	active atomic.Int64 // flights without completion
+	p         *native
+	conf      SinkConfig
+	place     string
+	logs      logs
+	inTx      bool
+	done      chan *pipeline.Sending
+	ended     chan struct{} // the reports goroutine is gone
+	ending    atomic.Bool   // it is to go
+	unsettled atomic.Bool   // messages wait for room, or for their turn to be sent again
+	idle      chan struct{} // a flight has ended
+	fatal     atomic.Pointer[pipeline.Error]
+	active    atomic.Int64 // flights without completion
 
-	doomed atomic.Bool // a message of the open transaction was refused: it can only be aborted
+	doomed atomic.Bool  // a message of the open transaction was refused: it can only be aborted
+	life   sync.RWMutex // held by who uses p without mu; to free it takes both
 
 	mu      sync.Mutex // whoever hands messages to the client
 	closed  bool
+	topics  topics
+	flights []*flight // all that were made, by id
+	free    []*flight
 	waiting []*flight // not handed over completely yet
 	again   again
-	msg     client.Message  // scratch: the client copies
-	headers []client.Header // scratch
-	free    []*flight
+	bad     []ticket // failed, and not judged yet
 
-	limits map[string]int64 // of topics, as far as they were asked for; only the reports goroutine
+	judging sync.Mutex       // one goroutine hears and judges
+	limits  map[string]int64 // of topics, as far as they were asked for
 }
 
 // flight is a Sending on its way.
 type flight struct {
-	s       *pipeline.Sending
-	open    atomic.Int32 // messages without a final answer
-	tickets []ticket
-	next    int           // first message that the client does not have yet
-	probe   chan struct{} // closed at completion; nil for what comes back over Done
+	id    int
+	s     *pipeline.Sending
+	u     unit
+	next  int           // first message that the client does not have yet
+	probe chan struct{} // closed at completion; nil for what comes back over Done
 }
 
-// ticket is what a delivery report leads back to.
+// ticket is one message of a flight.
 type ticket struct {
-	f     *flight
-	i     int
-	alone bool // it went in a produce batch of its own: the answer is about this message
+	f    *flight
+	i    int
+	code client.ErrorCode // of the last report
 }
 
 var _ pipeline.Sink = (*Sink)(nil)
@@ -74,13 +84,15 @@ const (
 	defaultInFlight = 20_000
 	maxFlights      = 4096 // completions that nobody took yet, at most
 	queueSlack      = 1024 // room in the client for probes and messages that are sent again
+	keptBytes       = 4 << 20
+	serveEach       = 100 * time.Millisecond
 	probeHeader     = "reprieve-probe"
 )
 
 // NewSink opens a producer and starts the goroutine that takes its reports; Close ends both. No broker need be there yet.
 // Codes: ERR_BROKER_CONFIG.
 func NewSink(conf SinkConfig) (*Sink, error) {
-	s, err := newSink(conf, map[string]any{})
+	s, err := newSink(conf, map[string]string{})
 	if err != nil {
 		return nil, err
 	}
@@ -88,37 +100,32 @@ func NewSink(conf SinkConfig) (*Sink, error) {
 	return s, nil
 }
 
-func newSink(conf SinkConfig, must map[string]any) (*Sink, error) {
+func newSink(conf SinkConfig, must map[string]string) (*Sink, error) {
 	if conf.MaxInFlight <= 0 {
 		conf.MaxInFlight = defaultInFlight
 	}
 	s := &Sink{conf: conf, place: conf.Cluster.place(), logs: newLogs(conf.Log, conf.Cluster.Name),
 		done: make(chan *pipeline.Sending, maxFlights), ended: make(chan struct{}), idle: make(chan struct{}, 1)}
-	for k, v := range map[string]any{
+	maps.Copy(must, map[string]string{
 		"acks":                         "all",
-		"enable.idempotence":           true,
+		"enable.idempotence":           "true",
 		"partitioner":                  "murmur2_random",
-		"queue.buffering.max.messages": conf.MaxInFlight + queueSlack,
-		"go.delivery.report.fields":    "none", // else each report copies key and value
-		"go.events.channel.size":       4096,
-		"go.produce.channel.size":      1,
-	} {
-		must[k] = v
-	}
+		"queue.buffering.max.messages": strconv.Itoa(conf.MaxInFlight + queueSlack),
+	})
 	if conf.ClientID != "" {
 		must["client.id"] = conf.ClientID
 	}
 	if conf.BatchBytes > 0 {
-		must["batch.size"] = conf.BatchBytes
+		must["batch.size"] = strconv.Itoa(conf.BatchBytes)
 	}
 	m, err := conf.Cluster.settings(forProducer, must)
 	if err != nil {
 		return nil, err
 	}
-	s.logs.in(m)
-	if s.p, err = client.NewProducer(&m); err != nil {
+	if s.p, err = openNative(true, m); err != nil {
 		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+conf.Cluster.Name, "%w", err)
 	}
+	s.topics = topics{n: s.p, refs: map[string]topicRef{}}
 	return s, nil
 }
 
@@ -134,7 +141,7 @@ func (s *Sink) Send(sending *pipeline.Sending) error {
 		return pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "the sink is closed")
 	}
 	n := len(sending.Msgs)
-	aloft := s.aloft.Load()
+	aloft := s.p.aloft()
 	switch {
 	case int(s.active.Load())+len(s.done) >= maxFlights,
 		len(s.waiting) > 0 || s.again.busy,
@@ -142,8 +149,10 @@ func (s *Sink) Send(sending *pipeline.Sending) error {
 		return pipeline.ErrFull
 	}
 	sending.Bad = sending.Bad[:0]
-	s.active.Add(1)
-	f := s.flight(sending)
+	f, err := s.flight(sending)
+	if err != nil {
+		return err
+	}
 	if n == 0 || s.doomed.Load() {
 		s.complete(f) // what is sent now would be aborted with the rest
 		return nil
@@ -169,11 +178,15 @@ func (s *Sink) Probe(ctx context.Context, topic string) error {
 		s.mu.Unlock()
 		return pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "the sink is closed")
 	}
-	s.active.Add(1)
-	f := s.flight(sending)
-	f.probe = ended
-	s.launch(f)
+	f, err := s.flight(sending)
+	if err == nil {
+		f.probe = ended
+		s.launch(f)
+	}
 	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 		return &pipeline.Error{Code: pipeline.CodeSendTimeout, Place: topic + " on " + s.place,
@@ -187,118 +200,117 @@ func (s *Sink) Probe(ctx context.Context, topic string) error {
 	return nil
 }
 
-// flight takes one from the free list. mu is held.
-func (s *Sink) flight(sending *pipeline.Sending) *flight {
+// flight takes one from the free list and writes the messages into its unit. mu is held.
+func (s *Sink) flight(sending *pipeline.Sending) (*flight, error) {
 	var f *flight
 	if n := len(s.free); n > 0 {
 		f, s.free = s.free[n-1], s.free[:n-1]
 	} else {
-		f = &flight{}
+		f = &flight{id: len(s.flights), u: newUnit(len(s.flights))}
+		s.flights = append(s.flights, f)
 	}
-	n := len(sending.Msgs)
-	if cap(f.tickets) < n {
-		f.tickets = make([]ticket, n)
+	var lent []pipeline.Record
+	if b := sending.Batch; b != nil && b.Lent() {
+		lent = b.Recs
 	}
-	f.s, f.next, f.probe, f.tickets = sending, 0, nil, f.tickets[:n]
-	for i := range f.tickets {
-		f.tickets[i] = ticket{f: f, i: i}
+	if !f.u.fill(&s.topics, sending.Msgs, lent) {
+		s.free = append(s.free, f)
+		return nil, pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "no memory for %d messages", len(sending.Msgs))
 	}
-	f.open.Store(int32(n)) // before the first message leaves: a report may come at once
-	return f
+	f.s, f.next, f.probe = sending, 0, nil
+	f.u.setOpen(len(sending.Msgs)) // before the first message leaves: a report may come at once
+	s.active.Add(1)
+	return f, nil
 }
 
 // launch hands over what the client takes now. mu is held. What it does not take waits for reports, which make room.
 func (s *Sink) launch(f *flight) {
-	if len(s.waiting) > 0 {
-		s.waiting = append(s.waiting, f) // order
+	if len(s.waiting) == 0 && s.handOver(f) {
 		return
 	}
-	if !s.handOver(f) {
-		s.waiting = append(s.waiting, f)
-		if s.aloft.Load() == 0 {
-			s.move() // no report will come to do it
-		}
+	s.waiting = append(s.waiting, f) // order
+	s.unsettled.Store(true)
+	if s.p.aloft() == 0 {
+		s.settle() // no report will come to do it
 	}
 }
 
-// handOver tells whether the client has everything now.
+// handOver tells whether the client has everything now. mu is held. f may be complete after the last message.
 func (s *Sink) handOver(f *flight) bool {
-	for n := len(f.tickets); f.next < n; {
-		if !s.produce(&f.tickets[f.next]) {
+	for n := len(f.s.Msgs); f.next < n; {
+		next, err := s.p.send(f.u, f.next, n)
+		f.next = next
+		if err == nil {
+			return true
+		}
+		if full(err) {
 			return false
 		}
 		f.next++
-		if f.next == n {
-			return true // f may be complete and reused already
+		s.turnedAway(ticket{f: f, i: next}, err)
+		if f.s == nil {
+			return true // that was the last one that was open
 		}
 	}
 	return true
 }
 
-// produce gives one message to the client; false: its queue is full. mu is held.
-func (s *Sink) produce(t *ticket) bool {
-	m := &t.f.s.Msgs[t.i]
-	s.msg.TopicPartition.Topic = &m.Topic
-	s.msg.TopicPartition.Partition = m.Partition // -1 is PartitionAny
-	s.msg.Key, s.msg.Value = m.Key, m.Value      // INV-KAFKA-NULL: nil is null
-	s.msg.Timestamp = time.Time{}
-	if m.TimeMS != 0 {
-		s.msg.Timestamp = time.UnixMilli(m.TimeMS)
-	}
-	s.headers = s.headers[:0]
-	for i := range m.Headers {
-		s.headers = append(s.headers, client.Header{Key: m.Headers[i].Name, Value: m.Headers[i].Value})
-	}
-	s.msg.Headers = s.headers
-	s.msg.Opaque = t
-	s.aloft.Add(1)
-	err := s.p.Produce(&s.msg, nil)
-	if err == nil {
-		return true
-	}
-	s.aloft.Add(-1)
-	if e, ok := errors.AsType[client.Error](err); ok && e.Code() == client.ErrQueueFull {
-		return false
-	}
+// full tells whether the client's queue has no room.
+func full(err error) bool {
+	e, ok := errors.AsType[clientError](err)
+	return ok && e.Code() == client.ErrQueueFull
+}
+
+// turnedAway takes the answer for a message that the client did not take. mu is held.
+func (s *Sink) turnedAway(t ticket, err error) {
 	if s.inTx && s.doomed.Load() {
-		if t.f.open.Add(-1) == 0 {
-			s.complete(t.f)
-		}
-		return true
+		s.forget(t)
+		return
 	}
 	s.refuse(t, err)
-	return true
+}
+
+// forget is the final answer for a message that counts for nothing. mu is held.
+func (s *Sink) forget(t ticket) {
+	t.f.u.refused(t.i, client.ErrPurgeQueue)
+	if t.f.u.answered() {
+		s.complete(t.f)
+	}
 }
 
 // refuse is the final answer no for one message. mu is held.
-func (s *Sink) refuse(t *ticket, err error) {
+func (s *Sink) refuse(t ticket, err error) {
 	sending := t.f.s
-	if e, ok := errors.AsType[client.Error](err); ok && !s.closed && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
-		if fatal, ok := errors.AsType[client.Error](s.p.GetFatalError()); ok {
+	e, ok := errors.AsType[clientError](err)
+	if ok && !s.closed && (e.Code() == client.ErrPurgeQueue || e.Code() == client.ErrPurgeInflight) {
+		if fatal := s.p.fatal(); fatal != nil {
 			err = fatal // why the library gave everything up
 		}
 	}
+	t.f.u.refused(t.i, client.ErrFail)
 	bad := pipeline.Bad{Msg: t.i, Failure: refusal(err, &sending.Msgs[t.i])}
 	at := len(sending.Bad)
 	for at > 0 && sending.Bad[at-1].Msg > bad.Msg {
 		at--
 	}
-	sending.Bad = append(sending.Bad, pipeline.Bad{})
-	copy(sending.Bad[at+1:], sending.Bad[at:])
-	sending.Bad[at] = bad
-	if t.f.open.Add(-1) == 0 {
+	sending.Bad = slices.Insert(sending.Bad, at, bad)
+	if t.f.u.answered() {
 		s.complete(t.f)
 	}
 }
 
 // complete hands the Sending back (INV-KAFKA-ONCE: only whoever took open to 0 comes here). mu is held.
 func (s *Sink) complete(f *flight) {
+	f.u.acknowledged(f.s.Msgs)
 	if f.probe != nil {
 		close(f.probe)
 	} else {
 		s.done <- f.s // has room: Send counted it
 	}
 	f.s, f.probe = nil, nil
+	if f.u.bytes() > keptBytes {
+		f.u.shrink()
+	}
 	s.free = append(s.free, f)
 	s.active.Add(-1)
 	select {
@@ -328,14 +340,23 @@ func (s *Sink) Close(ctx context.Context) error {
 		}
 	}
 	if late != nil {
-		_ = s.p.Purge(client.PurgeQueue | client.PurgeInFlight)
-		s.p.Flush(1000) // only moves the reports of what was purged
+		s.p.purge(true)
+		s.p.flush(time.Second) // only moves the reports of what was purged
 	}
-	s.p.Close()
+	s.ending.Store(true)
+	s.p.wake()
 	<-s.ended
+	s.hear()
+	s.life.Lock()
+	defer s.life.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.logs.drain(s.p)
+	s.p.free() // it points at nothing of the flights any more
 	s.abandon()
-	s.logs.drain()
+	for _, f := range s.flights {
+		f.u.free()
+	}
+	s.flights, s.free = nil, nil
 	return late
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -22,26 +23,25 @@ type SourceConfig struct {
 	Log         *slog.Logger
 }
 
-// Source implements pipeline.Source. One goroutine calls it.
+// Source implements pipeline.Source over the batch binding: one crossing fetches a batch, and its records stand in memory
+// that the library lends until the batch is released. One goroutine calls it.
 type Source struct {
-	c     *client.Consumer
+	n     *native
+	vault *vault
 	conf  SourceConfig
 	place string
 	logs  logs
 
 	parts   map[pipeline.TP]*part
-	last    *part // of the record before: runs are of one partition
+	places  map[place]*part // the same, as the library names them
 	epoch   uint32
 	pending *rebalance
 	ready   []*pipeline.Batch // gathered and not yet returned, oldest first
 	open    []*part           // partitions that have a batch being filled, in the order of their first record
-	headers []pipeline.Header // the free rest of a slab
 
 	fatal     error
 	down      error // why no broker could be reached last; nil when one answers
 	strangers uint64
-	broken    bool // the library itself raised a fatal error
-	closing   bool
 	closed    bool
 }
 
@@ -55,15 +55,13 @@ type part struct {
 	paused  bool
 	gone    bool // revoked: what is still gathered of it is dropped
 	filling *pipeline.Batch
+	loan    *loan             // of filling
 	held    []*pipeline.Batch // gathered before the pause
 }
 
 var _ pipeline.Source = (*Source)(nil)
 
-const (
-	defaultBatch = 1000
-	headerSlab   = 2048
-)
+const defaultBatch = 1000
 
 // NewSource opens a consumer and joins its group at the first Poll. No broker need be there yet. Codes: ERR_BROKER_CONFIG.
 func NewSource(conf SourceConfig) (*Source, error) {
@@ -74,13 +72,12 @@ func NewSource(conf SourceConfig) (*Source, error) {
 		conf.Pool = pipeline.NewPool(&pipeline.Layout{})
 	}
 	s := &Source{conf: conf, place: conf.Cluster.place(), logs: newLogs(conf.Log, conf.Cluster.Name),
-		parts: map[pipeline.TP]*part{}}
-	must := map[string]any{
-		"group.id":                        conf.Group,
-		"enable.auto.commit":              false,
-		"enable.auto.offset.store":        false,
-		"enable.partition.eof":            false,
-		"go.application.rebalance.enable": true,
+		parts: map[pipeline.TP]*part{}, places: map[place]*part{}}
+	must := map[string]string{
+		"group.id":                 conf.Group,
+		"enable.auto.commit":       "false",
+		"enable.auto.offset.store": "false",
+		"enable.partition.eof":     "false",
 	}
 	if conf.InstanceID != "" {
 		must["group.instance.id"] = conf.InstanceID
@@ -89,37 +86,27 @@ func NewSource(conf SourceConfig) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.logs.in(m)
-	topics := append([]string(nil), conf.Topics...)
+	topics := slices.Clone(conf.Topics)
 	for t, retry := range conf.RetryTopics {
-		if retry && !contains(topics, t) {
+		if retry && !slices.Contains(topics, t) {
 			topics = append(topics, t)
 		}
 	}
-	if s.c, err = client.NewConsumer(&m); err != nil {
+	if s.n, err = openNative(false, m); err != nil {
 		return nil, pipeline.Errorf(pipeline.CodeBrokerConfig, "clusters."+conf.Cluster.Name, "%w", err)
 	}
-	if err := s.c.SubscribeTopics(topics, s.onRebalance); err != nil {
-		_ = s.c.Close()
+	s.vault = newVault(s.n, conf.MaxBatch)
+	if err := s.n.subscribe(topics); err != nil {
+		_ = s.Close()
 		return nil, failed(err, s.place, "subscribe")
 	}
 	return s, nil
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // Poll returns the next event; see pipeline.Source. It answers the rebalance that the Poll before returned, hands out what
 // is gathered already, else waits up to wait for a first record and takes what else lies ready, without waiting for more.
 // It may return nil early. Codes: ERR_BROKER_AUTH, ERR_BROKER_FATAL, ERR_TOPIC_MISSING.
 func (s *Source) Poll(wait time.Duration) (pipeline.Event, error) {
-	s.logs.drain()
 	if s.closed {
 		return nil, pipeline.Errorf(pipeline.CodeBrokerFatal, s.place, "the source is closed")
 	}
@@ -149,40 +136,9 @@ func (s *Source) Poll(wait time.Duration) (pipeline.Event, error) {
 	return nil, nil
 }
 
-// gather polls the client until it has nothing more at hand or MaxBatch records are gathered.
-func (s *Source) gather(wait time.Duration) error {
-	ms := int(wait / time.Millisecond)
-	for n := 0; n < s.conf.MaxBatch; {
-		switch e := s.c.Poll(ms).(type) {
-		case *client.Message:
-			if e.TopicPartition.Error != nil {
-				if err := s.judge(e.TopicPartition.Error, topicOf(e.TopicPartition)); err != nil {
-					return err
-				}
-				break
-			}
-			s.take(e)
-			n++
-		case client.Error:
-			if err := s.judge(e, ""); err != nil {
-				return err
-			}
-		case nil:
-			s.seal()
-			return nil
-		}
-		if s.pending != nil {
-			break
-		}
-		ms = 0
-	}
-	s.seal()
-	return nil
-}
-
 // judge decides whether an error of the client ends the source. A broker that is away does not: the library comes back to it.
 func (s *Source) judge(err error, topic string) error {
-	e, ok := errors.AsType[client.Error](err)
+	e, ok := errors.AsType[clientError](err)
 	if !ok {
 		return s.die(err, "poll")
 	}
@@ -192,7 +148,6 @@ func (s *Source) judge(err error, topic string) error {
 	}
 	switch code := codeOf(e); {
 	case e.IsFatal():
-		s.broken = true
 		return &pipeline.Error{Code: pipeline.CodeBrokerFatal, Place: place, Text: e.Error(), Cause: e,
 			Remedy: fatalRemedy(e)}
 	case code == pipeline.CodeTopicMissing, code == pipeline.CodeBrokerAuth:
@@ -208,7 +163,7 @@ func (s *Source) judge(err error, topic string) error {
 	return nil
 }
 
-func fatalRemedy(e client.Error) string {
+func fatalRemedy(e clientError) string {
 	switch e.Code() {
 	case client.ErrFencedInstanceID, client.ErrUnreleasedInstanceID:
 		return "Another worker has the same name: give each its own name in the worker file."
@@ -229,8 +184,11 @@ func (s *Source) Strangers() uint64 { return s.strangers }
 
 // Group is the membership that Tx.Commit needs, as it is now; nil before the first assignment.
 func (s *Source) Group() pipeline.GroupMeta {
-	g, err := s.c.GetConsumerGroupMetadata()
-	if err != nil {
+	if s.closed {
+		return nil
+	}
+	g, err := s.n.group()
+	if err != nil || g == nil {
 		return nil
 	}
 	return g
@@ -240,14 +198,14 @@ func (s *Source) Group() pipeline.GroupMeta {
 const closePatience = 30 * time.Second
 
 // Close leaves the group and frees everything. Rebalances that come meanwhile are answered (INV-KAFKA-ANSWER); nothing is
-// committed. Batches already handed out stay valid. After a fatal error of the library (another member with our name) the
-// client cannot be closed: its threads stay until the process ends. Codes: ERR_DRAIN_TIMEOUT.
+// committed. Batches already handed out stay valid: the client itself goes with the last of them. After a fatal error of the
+// library (another member with our name) the group is not told. Codes: ERR_DRAIN_TIMEOUT.
 func (s *Source) Close() error {
 	if s.closed {
 		return nil
 	}
-	s.closing = true
-	if s.pending != nil {
+	s.closed = true
+	for ; s.pending != nil; s.nextChange() {
 		if err := s.refuse(); err != nil {
 			s.logs.to.Debug("answer at close", "err", err.Error())
 		}
@@ -257,39 +215,19 @@ func (s *Source) Close() error {
 	}
 	s.ready, s.open = nil, nil
 	clear(s.parts)
-	for range 1000 { // a fatal error may lie behind what was prefetched
-		ev := s.c.Poll(0)
-		if ev == nil || s.broken {
-			break
-		}
-		if e, ok := ev.(client.Error); ok && e.IsFatal() {
-			s.broken = true
-		}
-	}
-	s.closed = true
-	defer s.logs.drain()
-	if s.broken {
-		// the library refuses to close a consumer with a fatal error, and the wrapper then waits for ever that it is closed
-		return nil
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.c.Close() }()
-	late := time.NewTimer(closePatience)
-	defer late.Stop()
-	select {
-	case err := <-done:
-		if err != nil {
-			return failed(err, s.place, "close the consumer")
-		}
-		return nil
-	case <-late.C:
+	clear(s.places)
+	err := s.n.leave(closePatience)
+	s.logs.drain(s.n)
+	e, ok := errors.AsType[clientError](err)
+	switch {
+	case err == nil, ok && e.IsFatal(): // the library refuses to leave, and is freed as it is
+		s.vault.close()
+	case ok && e.Code() == client.ErrTimedOut:
+		// to free it would wait for the group again, perhaps for ever
 		return pipeline.Errorf(pipeline.CodeDrainTimeout, s.place, "the consumer did not leave its group within %v", closePatience)
+	default:
+		s.vault.close()
+		return failed(err, s.place, "close the consumer")
 	}
-}
-
-func topicOf(tp client.TopicPartition) string {
-	if tp.Topic == nil {
-		return ""
-	}
-	return *tp.Topic
+	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-
 	"reprieve.dev/pipeline"
 )
 
@@ -47,9 +45,9 @@ func NewTx(ctx context.Context, conf TxConfig) (*Tx, error) {
 	if conf.Timeout <= 0 {
 		conf.Timeout = time.Minute
 	}
-	must := map[string]any{
+	must := map[string]string{
 		"transactional.id":       conf.TransactionalID,
-		"transaction.timeout.ms": int(conf.Timeout / time.Millisecond),
+		"transaction.timeout.ms": strconv.Itoa(int(conf.Timeout / time.Millisecond)),
 	}
 	if conf.Cluster.Properties["message.timeout.ms"] == "" && conf.Cluster.Properties["delivery.timeout.ms"] == "" {
 		// librdkafka refuses a message that may outlive its transaction
@@ -63,8 +61,8 @@ func NewTx(ctx context.Context, conf TxConfig) (*Tx, error) {
 	s.inTx = true
 	go s.takeReports()
 	t := &Tx{Sink: s, id: conf.TransactionalID}
-	if err := t.retry(ctx, func() error { return s.p.InitTransactions(ctx) }); err != nil {
-		err := t.failed(err, "open the transactional id")
+	if err := t.step(ctx, txInit); err != nil {
+		err := t.txError(err, "open the transactional id")
 		_ = s.Close(ended{ctx})
 		return nil, err
 	}
@@ -84,8 +82,8 @@ func (ended) Err() error { return context.Canceled }
 
 // Begin starts a transaction. Codes: ERR_TX_FENCED, ERR_BROKER_FATAL.
 func (t *Tx) Begin() error {
-	if err := t.p.BeginTransaction(); err != nil {
-		return t.failed(err, "begin")
+	if err := t.use(func() error { return t.p.tx(bounded{}, txBegin) }); err != nil {
+		return t.txError(err, "begin")
 	}
 	return nil
 }
@@ -95,20 +93,20 @@ func (t *Tx) Begin() error {
 // first: Commit may be called again with the same arguments.
 func (t *Tx) Commit(ctx context.Context, offsets map[pipeline.TP]pipeline.Checkpoint, group pipeline.GroupMeta) error {
 	if len(offsets) > 0 {
-		meta, ok := group.(*client.ConsumerGroupMetadata)
+		member, ok := group.(membership)
 		if !ok {
 			return pipeline.Errorf(pipeline.CodeBrokerFatal, t.id, "offsets need the group of a kafka source, not %T", group)
 		}
-		list := make([]client.TopicPartition, 0, len(offsets))
+		list := make([]placed, 0, len(offsets))
 		for tp, cp := range offsets {
-			list = append(list, withMetadata(clientTP(tp, client.Offset(cp.Next)), cp))
+			list = append(list, placed{tp: tp, offset: cp.Next, meta: cp.Metadata()})
 		}
-		if err := t.retry(ctx, func() error { return t.p.SendOffsetsToTransaction(ctx, list, meta) }); err != nil {
-			return t.failed(err, "send offsets")
+		if err := t.retry(ctx, func() error { return t.p.txOffsets(ctx, list, member) }); err != nil {
+			return t.txError(err, "send offsets")
 		}
 	}
-	if err := t.retry(ctx, func() error { return t.p.CommitTransaction(ctx) }); err != nil {
-		return t.failed(err, "commit")
+	if err := t.step(ctx, txCommit); err != nil {
+		return t.txError(err, "commit")
 	}
 	return nil
 }
@@ -117,35 +115,62 @@ func (t *Tx) Commit(ctx context.Context, offsets map[pipeline.TP]pipeline.Checkp
 // back. Codes: ERR_TX_FENCED,
 // ERR_BROKER_UNREACHABLE.
 func (t *Tx) Abort(ctx context.Context) error {
-	if err := t.retry(ctx, func() error { return t.p.AbortTransaction(ctx) }); err != nil {
-		return t.failed(err, "abort")
+	if err := t.step(ctx, txAbort); err != nil {
+		return t.txError(err, "abort")
 	}
-	// the purge that was begun when the first message was refused runs in the client's threads: one that waits for them comes
-	// behind it, else it could take messages of the next transaction
-	if t.doomed.Load() {
-		_ = t.p.Purge(client.PurgeQueue | client.PurgeInFlight)
+	// The purge that was begun when the first message was refused runs in the library's threads: one that waits for them comes
+	// behind it, else it could take messages of the next transaction. And all reports of this one are heard before the next
+	// begins, else one of them would doom it.
+	return t.use(func() error {
+		if t.doomed.Load() {
+			t.p.purge(true)
+		}
+		t.p.flush(time.Second)
+		t.hear()
+		t.doomed.Store(false)
+		return nil
+	})
+}
+
+// use makes one call of the library, unless the Tx is closed. A call that waits for the brokers takes reports meanwhile.
+func (t *Tx) use(call func() error) error {
+	t.life.RLock()
+	defer t.life.RUnlock()
+	t.mu.Lock()
+	closed := t.closed
+	t.mu.Unlock()
+	if closed {
+		return pipeline.Errorf(pipeline.CodeBrokerFatal, t.id+" on "+t.place, "the transactional producer is closed")
 	}
-	t.doomed.Store(false)
-	return nil
+	return call()
+}
+
+// step is a call that ends or opens something.
+func (t *Tx) step(ctx context.Context, what rune) error {
+	return t.retry(ctx, func() error {
+		err := t.p.tx(ctx, what)
+		t.hear()
+		return err
+	})
 }
 
 // retry repeats what the library says may be repeated; each call waits by itself.
 func (t *Tx) retry(ctx context.Context, call func() error) error {
 	for {
-		err := call()
+		err := t.use(call)
 		if err == nil {
 			return nil
 		}
-		if e, ok := errors.AsType[client.Error](err); !ok || !e.IsRetriable() || ctx.Err() != nil {
+		if e, ok := errors.AsType[clientError](err); !ok || !e.IsRetriable() || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
 // failed sorts an error of a transaction.
-func (t *Tx) failed(err error, doing string) error {
+func (t *Tx) txError(err error, doing string) error {
 	place := t.id + " on " + t.place
-	e, ok := errors.AsType[client.Error](err)
+	e, ok := errors.AsType[clientError](err)
 	if !ok {
 		return failed(err, place, doing)
 	}
