@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs the tests of the client of Kafka with the address sanitizer in C and in Go: use after release, double free, overflow,
+# and what is still allocated at the end. It needs gcc or clang with libasan. Then once more with every pointer conversion
+# checked. Arguments go to go test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+# what the runtime and the library keep for good until the process ends is no leak of ours
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/scripts/sanitize.supp:print_suppressions=0}"
+CGO_CFLAGS="-g -O1 -fsanitize=address" CGO_LDFLAGS="-fsanitize=address" "$go" test -asan -short -count=1 -timeout 20m "$@" ./pipeline/kafka
+unset ASAN_OPTIONS LSAN_OPTIONS
+"$go" test -gcflags=all=-d=checkptr -short -count=1 -timeout 20m "$@" ./pipeline/kafka
