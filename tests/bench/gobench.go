@@ -18,7 +18,8 @@ type goBench struct {
 	pkg, bench string // package and -bench expression
 	unit       string // as the benchmark reports it
 	value      string // name of the benchmark without the word Benchmark, as `go test` prints it
-	baseline   string // "" is none
+	baseline   string // "" is none; of several with a space between, the best
+	flat       bool   // it must not allocate
 	less       bool   // less is better: the ratio is baseline by value
 	least      float64
 	most       float64
@@ -30,12 +31,12 @@ type goBench struct {
 func goEntries() []entry {
 	var out []entry
 	for _, g := range []goBench{
-		{name: "decode_redact", what: "decode an Avro invoice and redact seven places, beside hamba/avro decoding, masking and encoding again",
-			pkg: "./pipeline/codec", bench: "DecodeRedact/(reprieve|hamba)/redact", unit: "ns/op", value: "DecodeRedact/reprieve/redact",
-			baseline: "DecodeRedact/hamba/redact", less: true, least: 1},
-		{name: "redact_json", what: "decode a JSON invoice and look for secrets, beside encoding/json and the simplest walk",
+		{name: "decode_redact", what: "decode an Avro invoice and redact seven places without an allocation, beside the fastest of hamba/avro, twmb/avro and goavro, " +
+			"which decode, mask and encode again", pkg: "./pipeline/codec", bench: "DecodeRedact/(reprieve|hamba|twmb|goavro)/redact", unit: "ns/op",
+			value: "DecodeRedact/reprieve/redact", baseline: "DecodeRedact/hamba/redact DecodeRedact/twmb/redact DecodeRedact/goavro/redact", less: true, least: 8, flat: true},
+		{name: "redact_json", what: "decode a JSON invoice and look for secrets without an allocation, beside encoding/json decoding, the simplest walk and encoding again",
 			pkg: "./pipeline/redact", bench: "RedactJSON/clean/(decode.redact|encoding.json)", unit: "ns/op", value: "RedactJSON/clean/decode+redact",
-			baseline: "RedactJSON/clean/encoding-json", less: true, least: 1},
+			baseline: "RedactJSON/clean/encoding-json", less: true, least: 4, flat: true},
 		{name: "billing_stages", what: "the full stage list of the billing pipeline over a batch in memory, a record", pkg: "./worker",
 			bench: "BillingStages", unit: "ns/record", value: "BillingStages"},
 		{name: "partition_loop", what: "the engine itself: begin, compose, settle, a record", pkg: "./pipeline/engine", bench: "PartitionLoop", unit: "ns/record",
@@ -84,8 +85,14 @@ func (g goBench) run(ctx context.Context) ([]result, error) {
 		return nil, err
 	}
 	if g.baseline != "" {
-		if r.Baseline, err = reported(out.String(), g.baseline, g.unit); err != nil {
-			return nil, err
+		for _, name := range strings.Fields(g.baseline) {
+			v, err := reported(out.String(), name, g.unit)
+			if err != nil {
+				return nil, err
+			}
+			if r.Baseline == 0 || g.less == (v < r.Baseline) {
+				r.Baseline = v
+			}
 		}
 		if r.Ratio = r.Value / r.Baseline; g.less {
 			r.Ratio = r.Baseline / r.Value
@@ -98,6 +105,13 @@ func (g goBench) run(ctx context.Context) ([]result, error) {
 		r = r.atLeast(g.least)
 	case g.least > 0:
 		r.Budget, r.OK = g.least, r.Value >= g.least
+	}
+	if g.flat {
+		n, err := reported(out.String(), g.value, "allocs/op")
+		if err != nil {
+			return nil, err
+		}
+		r.OK = r.OK && n == 0
 	}
 	return []result{r}, nil
 }
