@@ -209,7 +209,7 @@ func (x *exchange) judge(err error, wantSchema bool, what string) *pipeline.Fail
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
 		return &pipeline.Failure{Code: pipeline.CodeRegistryDenied, Cause: err, Params: []pipeline.Param{pipeline.Int("status", x.status)}}
 	case x.status == http.StatusNotFound:
-		switch errorCode(x.body) {
+		switch code, _ := errorCode(x.body); code {
 		case 40401, 40402, 40403:
 			return &pipeline.Failure{Code: pipeline.CodeSchemaUnknown, Cause: err, Params: []pipeline.Param{pipeline.Str("schema", what)}}
 		}
@@ -229,17 +229,20 @@ func (x *exchange) refused() bool {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusTooEarly:
 		return false
 	}
-	return x.status >= 400 && x.status < 500 && errorCode(x.body) != 0
+	_, its := errorCode(x.body)
+	return x.status >= 400 && x.status < 500 && its
 }
 
-func errorCode(body []byte) int {
+// errorCode is the code in a registry's own refusal, which may be 0 (Apicurio, of a schema that it cannot judge); false is
+// somebody else's answer.
+func errorCode(body []byte) (code int, its bool) {
 	var e struct {
-		Code int `json:"error_code"`
+		Code *int `json:"error_code"`
 	}
-	if json.Unmarshal(body, &e) != nil {
-		return 0
+	if json.Unmarshal(body, &e) != nil || e.Code == nil {
+		return 0, false
 	}
-	return e.Code
+	return *e.Code, true
 }
 
 // hasSchema tells whether an answer is a schema at all: {} is what a wrong server says. An empty one is refused later.

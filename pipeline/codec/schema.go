@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -116,9 +115,5 @@ func (s *Schema) Fingerprint() uint64 {
 	if s.avro == nil {
 		return 0
 	}
-	b, err := s.avro.FingerprintUsing(avro.CRC64Avro)
-	if err != nil || len(b) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(b)
+	return crc64Avro(canonicalAvro(nil, s.avro, map[string]bool{}))
 }
