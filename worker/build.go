@@ -114,7 +114,7 @@ func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(na
 }
 
 // Assemble builds the stages of a pipeline and the options of its engine, without source, sinks and the keys to seal with: what run
-// and try share. Where Seal.Topic is set, the caller sets Seal.Sealer. Plugins live until ctx is done or the result is closed.
+// and try share. Where Seal.Topic is set, who runs them sets Seal.Sealer. Plugins live until ctx is done or the result is closed.
 func (pp *PipelinePlan) Assemble(ctx context.Context, p *Plan, keys Keys, env pipeline.Env, lookup func(string) (codec.Registry, error)) (engine.Options, pipeline.Close, error) {
 	c := pp.Config
 	layout := &pipeline.Layout{}
@@ -127,7 +127,7 @@ func (pp *PipelinePlan) Assemble(ctx context.Context, p *Plan, keys Keys, env pi
 		},
 		Clock: env.Clock, Log: env.Log, Meter: env.Meter,
 	}
-	sanitize, err := newSanitizer(pp.Redact, redact.Options{HashKey: keys.Hash, Identity: pp.Identity.Paths()})
+	sanitize, err := newSanitizer(pp.Redact, redact.Options{HashKey: keys.Hash, Identity: pp.Identity.Paths()}, p.Vaulted())
 	if err != nil {
 		return o, nil, err
 	}

@@ -29,15 +29,6 @@ func (pp *PipelinePlan) sealing(p *Plan, keys Keys) (engine.Sealing, error) {
 	return engine.Sealing{Topic: q.VaultTopic(), Letters: q.Encrypt, Originals: q.SealOriginals, Strip: strip}, nil
 }
 
-// Throwaway is a sealer for showing what would be written: nobody can open what it seals, and it needs no ledger and no broker.
-func Throwaway(clock pipeline.Clock) (pipeline.Sealer, error) {
-	key, err := seal.GeneratePrivateKey("throwaway")
-	if err != nil {
-		return nil, err
-	}
-	return seal.NewSealer(func(string) (*seal.PublicKey, error) { return key.Public(), nil }, seal.SealerOptions{Clock: clock}), nil
-}
-
 // publicKeys are the keys that one pipeline seals to, as the control topic has them. A version that was seen once is never gone back
 // from: what is sealed to a destroyed key is lost.
 type publicKeys struct {

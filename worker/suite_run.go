@@ -148,9 +148,6 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 	defer func() { _ = shut() }() // nothing is open: no service was called
 	opts.Cluster = "test"
 	opts.Seal.Letters = false // what is compared is what a letter says before it is sealed
-	if opts.Seal.Sealer, err = Throwaway(o.Clock); err != nil {
-		return nil, err
-	}
 	trial := engine.NewTrial(opts)
 	effects := Calls(opts.Stages)
 	trial.Answer = func(m *pipeline.Message) *pipeline.Failure { return services.called(ctx, m, effects[m.Topic]) }

@@ -108,9 +108,6 @@ func (a *app) try(c *cobra.Command, plan *worker.Plan, schemas string, attempt u
 		return err
 	}
 	defer func() { _ = shut() }() // the process ends
-	if o.Seal.Sealer, err = worker.Throwaway(clock); err != nil {
-		return err
-	}
 	trial := engine.NewTrial(o)
 	effects := worker.Calls(o.Stages)
 	trial.Answer = func(m *pipeline.Message) *pipeline.Failure {

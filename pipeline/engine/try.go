@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
 )
 
 // Tried is what a pipeline would do with one record: nothing was sent.
@@ -27,8 +29,19 @@ type Trial struct {
 	Answer func(*pipeline.Message) *pipeline.Failure
 }
 
-// NewTrial builds a trial. Source and sinks of o are not used.
-func NewTrial(o Options) *Trial { return &Trial{core: newCore(o)} }
+// NewTrial builds a trial. Source and sinks of o are not used, and what it seals is sealed to a key that nobody has: it needs neither a
+// ledger nor a control topic.
+func NewTrial(o Options) *Trial {
+	key := sync.OnceValues(func() (*seal.PrivateKey, error) { return seal.GeneratePrivateKey("throwaway") })
+	o.Seal.Sealer = seal.NewSealer(func(string) (*seal.PublicKey, error) {
+		k, err := key()
+		if err != nil {
+			return nil, err
+		}
+		return k.Public(), nil
+	}, seal.SealerOptions{Clock: o.Clock})
+	return &Trial{core: newCore(o)}
+}
 
 // Try processes b and calls each for its records in order. It releases the batch. The error is a stage that cannot go on.
 func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) error) error {

@@ -200,3 +200,19 @@ func TestAMaskedCardAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func BenchmarkKey(b *testing.B) {
+	r := mustNew(b, redact.Config{}, redact.Options{})
+	e := r.NewEditor()
+	for _, key := range []string{"ACC-000001647", "7f1c8e64-0b1d-4c7a-9b63-0d2f5a1e9c11", "customer/acme/invoice/2026-09-15T10:00:00Z"} {
+		b.Run(key, func(b *testing.B) {
+			b.ReportAllocs()
+			k := []byte(key)
+			for b.Loop() {
+				if err := r.Key(k, e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

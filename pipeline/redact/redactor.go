@@ -161,15 +161,8 @@ func (r *Redactor) Sanitize(topic string, rec *pipeline.Record, v pipeline.View)
 	e := r.editors.Get().(*Editor)
 	defer r.editors.Put(e)
 	clean := pipeline.Clean{Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
-	place := topic
-	if len(rec.Key) > 0 {
-		e.begin()
-		if _, changed := e.raw(nil, rec.Key); changed {
-			return pipeline.Clean{}, &pipeline.Error{Code: pipeline.CodeRedactIdentity, Place: place, Text: "a secret stands in the record key"}
-		}
-		if e.fail != nil {
-			return pipeline.Clean{}, e.failed()
-		}
+	if err := r.Key(rec.Key, e); err != nil {
+		return pipeline.Clean{}, err
 	}
 	if rec.Value != nil {
 		value, changed, err := r.value(e, rec, v)
@@ -195,6 +188,22 @@ func (r *Redactor) Sanitize(topic string, rec *pipeline.Record, v pipeline.View)
 		clean.Headers[i] = pipeline.Header{Name: name, Value: value}
 	}
 	return clean, nil
+}
+
+// Key refuses a record key that holds what is to go: redacted, it would no longer be the key. It allocates nothing. Codes:
+// ERR_REDACT_IDENTITY, ERR_REDACT_FAILED (it cannot be looked into).
+func (r *Redactor) Key(key []byte, e *Editor) error {
+	if len(key) == 0 {
+		return nil
+	}
+	e.begin()
+	if _, changed := e.raw(nil, key); changed {
+		return &pipeline.Error{Code: pipeline.CodeRedactIdentity, Place: "key", Text: "a secret stands in the record key"}
+	}
+	if e.fail != nil {
+		return e.failed()
+	}
+	return nil
 }
 
 // value is Sanitize for the value.

@@ -433,3 +433,18 @@ func TestSettingsAreReadStrictly(t *testing.T) {
 		t.Error("an unknown key is read")
 	}
 }
+
+// A key is never redacted: it would be another key. The record with it is refused.
+func TestASecretInTheKeyIsRefused(t *testing.T) {
+	r := mustNew(t, redact.Config{}, redact.Options{})
+	e := r.NewEditor()
+	for key, want := range map[string]pipeline.Code{
+		"": "", "ACC-000001647": "", "7f1c8e64-0b1d-4c7a-9b63-0d2f5a1e9c11": "", "1748503543012": "",
+		"4111111111111111": pipeline.CodeRedactIdentity, "card 4111 1111 1111 1111": pipeline.CodeRedactIdentity, `{"pan":"4111111111111111"}`: pipeline.CodeRedactIdentity,
+		"cvv=737": pipeline.CodeRedactIdentity, "Bearer dGVzdC10b2tlbi1ub3QtcmVhbA": pipeline.CodeRedactIdentity, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01": pipeline.CodeRedactFailed,
+	} {
+		if err := r.Key([]byte(key), e); pipeline.CodeOf(err) != want {
+			t.Errorf("%q: %v, want %q", key, err, want)
+		}
+	}
+}

@@ -39,11 +39,15 @@ func buildRedact(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close
 }
 
 // Process replaces the value and the headers of each live record where something was found. A record that cannot be redacted
-// safely fails with ERR_REDACT_IDENTITY or ERR_REDACT_FAILED.
+// safely (a secret stands in its key or in a field that identifies it) fails with ERR_REDACT_IDENTITY or ERR_REDACT_FAILED.
 func (s *redactStage) Process(_ context.Context, b *pipeline.Batch) error {
 	e := s.slot.Of(b)
 	for i := range b.Recs {
 		if !b.Live(i) {
+			continue
+		}
+		if err := s.r.Key(b.Recs[i].Key, e); err != nil {
+			s.fail(b, i, err)
 			continue
 		}
 		if v := b.Views[i]; v != nil {
