@@ -36,6 +36,10 @@ chaos: ## kill -9 at random points against a real Kafka, 20 rounds (ROUNDS=n)
 conform: build ## judge the example plugins, and five that are wrong on purpose
 	scripts/conform.sh
 
+.PHONY: drill
+drill: ## the recovery drill on real Kafka and PostgreSQL; exit 0 only if the proof holds (QUICK=1 SHARE=1.0 BREAK=double-debit|drop-one)
+	QUICK='$(QUICK)' SHARE='$(SHARE)' BREAK='$(BREAK)' scripts/drills/run_dlq_end_to_end_recovery_drill.sh
+
 .PHONY: bench
 bench: ## benchmarks with a ratio against a baseline of the same run (BENCH=prefix)
 	scripts/bench.sh '$(BENCH)'
@@ -46,4 +50,4 @@ lint: ## gofmt, go vet, staticcheck, go.mod tidy
 
 .PHONY: clean
 clean: ## remove what was built and the demo folder
-	rm -rf bin .demo bench-results.jsonl
+	rm -rf bin .demo bench-results.jsonl drill-audit.json

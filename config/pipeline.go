@@ -153,6 +153,7 @@ type ReconcileHTTP struct {
 	Absent         string            `yaml:"absent" doc:"Condition: the effect is provably not there."`
 	AlreadyApplied string            `yaml:"already_applied" doc:"Condition: the effect was there before this redrive."`
 	Superseded     string            `yaml:"superseded" doc:"Condition: a newer state is there."`
+	Measures       map[string]string `yaml:"measures" doc:"CEL expressions over body, by the names of redrive.measures: what the effect amounts to. Their sums must be those of the records."`
 }
 
 // UnmarshalConfig reads a word or the mapping.

@@ -76,7 +76,7 @@ report() {
 }
 
 # core needs no server.
-core() { go list ./... | grep -v -E '/tests/(integration|chaos|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/tests/conformance/plugin|/pipeline/control$'; }
+core() { go list ./... | grep -v -E '/tests/(integration|chaos|drill|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/tests/conformance/plugin|/pipeline/control$'; }
 
 case $what in
 fast)
@@ -111,6 +111,7 @@ all)
 	if [ -d tests/docs ]; then
 		layer "stories (every command of the docs)" go test -timeout 10m ./tests/docs/...
 	fi
+	QUICK=1 DRILL_AUDIT="$tmp/drill-audit.json" layer "stories (recovery drill, quick)" scripts/drills/run_dlq_end_to_end_recovery_drill.sh
 	ROUNDS=${ROUNDS:-8} layer "crash (kill -9, both deliveries)" go test -timeout 15m -run Chaos ./tests/chaos
 	skip "pages in Chromium" "this version has no pages"
 	skip "containers" "this version has no image"

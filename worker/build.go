@@ -108,6 +108,10 @@ func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(na
 			return pp.readFile(name)
 		case plugins.ResourceHost:
 			return host, nil
+		case stage.ResourceEach:
+			if pp.Config.Outage == "quarantine" {
+				return true, nil
+			}
 		}
 		return nil, pipeline.Errorf(pipeline.CodeConfigReference, pp.File, "there is no resource %s %q", kind, name)
 	}

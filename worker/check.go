@@ -109,6 +109,7 @@ func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps conf
 	if w != nil {
 		ps = append(ps, config.CheckTogether(c, doc, w, config.TogetherOptions{})...)
 	}
+	ps = append(ps, checkQuestion(c, doc)...)
 	ps = append(ps, compensation(c, doc)...)
 	ps = append(ps, pp.order(doc)...)
 	ps = append(ps, pp.effects()...)
@@ -154,7 +155,6 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 	}
 	add(c.Source.Ordering.Scope != "none" && c.Source.Ordering.OnQuarantine != "none", "source.ordering", "blocked keys and partitions (ordering)")
 	add(len(c.Quarantine.Fallback) > 0, "quarantine.fallback", "fallback stores")
-	add(c.Reconcile.Mode == "http", "reconcile", "reconcile questions over HTTP")
 	add(doc.Has("breaker") && !c.Breaker.Off, "breaker", "breakers")
 	return ps
 }

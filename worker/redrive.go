@@ -141,6 +141,14 @@ func NewDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 				return nil, err
 			}
 		}
+		if pp.Config.Reconcile.Mode == "http" {
+			q, err := pp.question(o.Items, t.Decoder, o.Clock)
+			if err != nil {
+				return nil, err
+			}
+			t.Ask = q.ask
+			d.close = append(d.close, func() { _ = q.client.Close() })
+		}
 		tr := &trial{plan: o.Plan, pp: pp, keys: o.Keys, clock: o.Clock, lookup: lookup}
 		t.Trial = tr.run
 		d.close = append(d.close, tr.close)

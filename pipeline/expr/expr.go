@@ -176,6 +176,15 @@ func (c *AnswerCond) Eval(status int, body pipeline.View) (bool, error) {
 // String is the source.
 func (c *AnswerCond) String() string { return c.src }
 
+// AnswerNumber compiles a Measure over the body of an answer, as in reconcile.http.measures. An error is Problems.
+func AnswerNumber(src string) (*Measure, error) {
+	p, err := answerEnv().compile(src, cel.IntType, cel.UintType, cel.DoubleType)
+	if err != nil {
+		return nil, err
+	}
+	return &Measure{src: src, prog: p}, nil
+}
+
 // Measure is a compiled number over a view, for sums that must reconcile to the last digit.
 type Measure struct {
 	src  string

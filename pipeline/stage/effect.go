@@ -2,6 +2,7 @@ package stage
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"time"
 
@@ -100,7 +101,11 @@ func buildEffect(h *HTTPEffect, name string, env pipeline.Env) (*effect, pipelin
 		}
 	}
 	e.call = call.Effect{Stage: env.Name, Method: h.Method, Repeatable: h.Idempotent, KeyHeader: h.IdempotencyHeader, ContentType: h.ContentType, Lanes: h.Concurrency, Headers: sorted(h.Headers)}
-	c, err := newClient(env, call.Options{Target: name, Origin: e.url.Origin(), Timeout: h.Timeout.Std(), Concurrency: h.Concurrency}, h.Headers, h.TLS)
+	o := call.Options{Target: name, Origin: e.url.Origin(), Timeout: h.Timeout.Std(), Concurrency: h.Concurrency}
+	if each, err := env.Resource(ResourceEach, ""); err == nil && each == true {
+		o.Failures = math.MaxInt // no record is spared because others failed: each keeps its own rule
+	}
+	c, err := newClient(env, o, h.Headers, h.TLS)
 	if err != nil {
 		return nil, nil, err
 	}
