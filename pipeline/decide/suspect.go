@@ -6,56 +6,83 @@ import "reprieve.dev/pipeline"
 // ERR_INFINITE_RETRY_ABORTED (ADV-IR-01): it never reports a failure itself.
 const MaxCrashes = 5
 
+// Span is how many offsets beyond the first in work a partition may be worked before another mark is committed.
+const Span = 1 << 14
+
+// groups are how many offsets are worked together after so many crashes in a row: each crash narrows what is suspect to one of
+// them, and from the fourth start on a record is alone.
+var groups = [...]int64{Span, 64, 8, 1}
+
 // Suspect is the crash-loop guard of one partition, made from its checkpoint at each assignment. The marks in the commit
 // metadata are all that it needs:
 //
-//   - while records are in work, each commit carries Mark: InFlight is the first offset in work, Starts how many starts have
-//     had it as the first;
+//   - while records are in work, each commit carries Mark: InFlight is the first offset in work, Starts how many starts in a row
+//     have worked what is suspect;
 //   - a clean end commits Clean, which has no mark. So a mark that is found at an assignment was left by a crash;
-//   - after a crash the records that may have been in work are worked one at a time (Alone), each marked before it is worked.
-//     The one that crashes again is then known, and the others of its batch go on.
+//   - after a crash the offsets that may have been in work are worked in groups that become smaller with each crash, each marked
+//     before it is worked, until the record at fault is alone. The others go on.
 //
-// The zero value suspects nothing.
+// A crash that is nobody's fault (the machine lost power) costs a commit for each group once. The zero value suspects nothing.
 type Suspect struct {
 	first   int64 // the first offset in work at the last crash
 	until   int64 // no record from here on can have been in work
-	crashes int64 // crashes in a row with first as the first offset in work; 0 is none
+	crashes int64 // crashes in a row; 0 is none
 }
 
-// Resume reads a checkpoint. span is how many offsets beyond the first the engine may have in work at once.
-func Resume(c pipeline.Checkpoint, span int64) Suspect {
+// group is the number of offsets of a group after so many crashes.
+func group(crashes int64) int64 { return groups[min(crashes, int64(len(groups))-1)] }
+
+// Resume reads a checkpoint.
+func Resume(c pipeline.Checkpoint) Suspect {
 	if c.Starts <= 0 || c.InFlight < c.Next {
 		return Suspect{}
 	}
-	until := c.InFlight + max(span, 1)
+	until := c.InFlight + group(c.Starts-1)
 	if until < c.InFlight {
 		until = 1<<63 - 1
 	}
 	return Suspect{first: c.InFlight, until: until, crashes: c.Starts}
 }
 
-// Crashes is how many crashes in a row left their mark.
+// Crashes is how many crashes in a row left their mark; 0 suspects nothing.
 func (s Suspect) Crashes() int64 { return s.crashes }
 
-// Alone tells whether the record must be worked by itself, with its mark committed before and its result after.
-func (s Suspect) Alone(offset int64) bool {
-	return s.crashes > 0 && offset >= s.first && offset < s.until
+// Over tells whether an offset lies behind everything that is suspect.
+func (s Suspect) Over(offset int64) bool { return offset >= s.until }
+
+// Group is where the group of an offset begins and ends: it is worked alone, with its mark committed before. False: the offset is
+// not suspect.
+func (s Suspect) Group(offset int64) (from, to int64, ok bool) {
+	if s.crashes == 0 || offset < s.first || offset >= s.until {
+		return 0, 0, false
+	}
+	n := group(s.crashes)
+	from = s.first + (offset-s.first)/n*n
+	return from, min(from+n, s.until), true
 }
 
-// Abort tells whether the record was in work at MaxCrashes crashes: it is quarantined, not worked again.
-func (s Suspect) Abort(offset int64) bool { return s.crashes >= MaxCrashes && offset == s.first }
+// Abort is the record that was alone in work at MaxCrashes crashes: it is quarantined, not worked again.
+func (s Suspect) Abort() (offset int64, ok bool) { return s.first, s.crashes >= MaxCrashes }
 
-// Mark is what is committed while the record at working is the first in work. A record that was not the first at the last
-// crash may have been in work at that one crash, so it starts with one.
+// Mark is what is committed while working is the first offset in work. What was worked before the suspect offsets leaves the mark
+// as it was found.
 func (s Suspect) Mark(c pipeline.Checkpoint, working int64) pipeline.Checkpoint {
-	c.InFlight = working
+	from, _, suspect := s.Group(working)
 	switch {
-	case s.crashes > 0 && working == s.first:
-		c.Starts = s.crashes + 1
-	case s.Alone(working):
-		c.Starts = 2
+	case suspect:
+		c.InFlight, c.Starts = max(from, c.Next), s.crashes+1
+	case s.crashes > 0 && working < s.first:
+		c.InFlight, c.Starts = s.first, s.crashes
 	default:
-		c.Starts = 1
+		c.InFlight, c.Starts = working, 1
+	}
+	return c
+}
+
+// Waiting is what is committed while nothing is in work and at is the next offset to come: what is suspect stays so.
+func (s Suspect) Waiting(c pipeline.Checkpoint, at int64) pipeline.Checkpoint {
+	if c.InFlight, c.Starts = at, 1; s.crashes > 0 && at < s.until {
+		c.InFlight, c.Starts = max(at, s.first), s.crashes
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 type commitState struct {
 	busy bool
 	last time.Time
+	idle time.Time // when marks of idle partitions were looked for
 }
 
 // commitTicket is a commit whose settlements are being written: offsets follow only when they are acknowledged.
@@ -23,6 +24,10 @@ type commitTicket struct {
 
 // tickCommit starts a commit when it is time and something moved.
 func (e *Engine) tickCommit(now time.Time) error {
+	if now.Sub(e.commit.idle) >= idleMark/4 {
+		e.commit.idle = now
+		e.unmarkIdle(now)
+	}
 	if e.tx != nil {
 		return e.tickTx(now)
 	}
@@ -42,10 +47,11 @@ func (e *Engine) beginCommit(parts []*part) error {
 	}
 	for _, p := range parts {
 		ahead := p.window.Ahead()
-		if !p.window.Started() || p.gone || p.window.Next() == p.committed && ahead.Count() == p.aheadSeen {
+		moved := p.window.Next() != p.committed || ahead.Count() != p.aheadSeen || p.ended && p.written
+		if !p.window.Started() || p.gone || !moved {
 			continue
 		}
-		c := pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1}
+		c := p.mark(pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1})
 		if st := p.settlement; c.Next > st.From {
 			if err := e.settlements(t, p, c.Next); err != nil {
 				return err
@@ -145,6 +151,7 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 	for _, p := range t.parts {
 		if c, ok := points[p.tp]; ok && !p.gone {
 			p.committed, p.aheadSeen, p.origin = c.Next, c.Ahead.Count(), c
+			p.committedMark(c)
 			if c.Next > p.settlement.From {
 				p.settlement.Advance()
 				p.versions.drop(c.Next)

@@ -128,19 +128,20 @@ type Engine struct {
 	epoch   uint32
 	working int // batches in work: in a loop, being sent, or waiting for the dead-letter path
 
-	full     []*pipeline.Sending // what a full sink did not take, in order
-	waiting  []*work             // batches whose letters wait for the dead-letter path
-	wg       sync.WaitGroup
-	ingress  ingress
-	budgets  map[decide.UnknownBudget]*decide.Budget
-	exceeded error // a budget was exceeded: the pipeline ends with it
-	commit   commitState
-	tx       *txState                          // nil: at_least_once
-	refusals map[pipeline.TP]map[int64]refusal // by an aborted transaction, for the parts to come
-	ctx      context.Context                   // of Run
-	loops    context.Context                   // of the partition loops
-	probes   chan error
-	health   Health
+	full       []*pipeline.Sending // what a full sink did not take, in order
+	waiting    []*work             // batches whose letters wait for the dead-letter path
+	wg         sync.WaitGroup
+	ingress    ingress
+	marksAfter time.Time // a mark was refused: none is written before
+	budgets    map[decide.UnknownBudget]*decide.Budget
+	exceeded   error // a budget was exceeded: the pipeline ends with it
+	commit     commitState
+	tx         *txState                          // nil: at_least_once
+	refusals   map[pipeline.TP]map[int64]refusal // by an aborted transaction, for the parts to come
+	ctx        context.Context                   // of Run
+	loops      context.Context                   // of the partition loops
+	probes     chan error
+	health     Health
 }
 
 // New builds the engine. It starts nothing.

@@ -12,6 +12,7 @@ type metrics struct {
 	aborts   pipeline.Counter
 	policy   pipeline.Counter
 	budget   pipeline.Counter
+	unclean  pipeline.Counter
 }
 
 func newMetrics(o Options) metrics {
@@ -23,6 +24,7 @@ func newMetrics(o Options) metrics {
 		aborts:   o.Meter.Counter("reprieve_transactions_aborted_total", "Transactions that were undone and read again.", p...),
 		policy:   o.Meter.Counter("reprieve_policy_failures_total", "Times a rule of the policy could not be evaluated (ALERT_POLICY_FAILED).", p...),
 		budget:   o.Meter.Counter("reprieve_error_budget_exceeded_total", "Times the pipeline halted because of failures that nobody has classified (ERR_ERROR_BUDGET_EXCEEDED).", p...),
+		unclean:  o.Meter.Counter("reprieve_unclean_starts_total", "Partitions that were taken over after a crash, with records in work.", p...),
 		ingress:  o.Meter.Counter("reprieve_dlq_ingress_failures_total", "Dead letters or probes that the dead-letter topic refused (ALERT_DLQ_INGRESS_FAILED).", p...),
 	}
 	for d := pipeline.Delivered; d <= pipeline.Ranged; d++ {

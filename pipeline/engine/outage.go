@@ -178,7 +178,7 @@ func ruleOf(f *pipeline.Failure) string {
 func (e *Engine) releaseHeld(now time.Time) {
 	for _, p := range e.order {
 		due, ok := p.held.Next()
-		if !ok || p.trial != nil || p.working >= e.lim.PerPart {
+		if !ok || p.trial != nil || p.working >= e.lim.PerPart || len(p.pieces) > 0 {
 			continue
 		}
 		until := now.UnixMilli()

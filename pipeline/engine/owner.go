@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -38,6 +39,9 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		e.releaseHeld(now)
 		e.tickControl(now)
 		e.tickIngress(ctx, now)
+		if err := e.tickMarks(now); err != nil {
+			return err
+		}
 		if err := e.tickCommit(now); err != nil {
 			return err
 		}
@@ -148,10 +152,17 @@ func (e *Engine) stale(b *pipeline.Batch) {
 	b.Release()
 }
 
-// start queues a batch for its loop.
+// start queues a batch for its loop, unless it must wait for its turn among suspect records.
 func (e *Engine) start(p *part, b *pipeline.Batch) {
+	if !e.suspects(p, b) {
+		e.launch(p, b)
+	}
+}
+
+func (e *Engine) launch(p *part, b *pipeline.Batch) {
 	e.working++
 	p.working++
+	p.work(b, e.o.Clock())
 	b.Epoch = p.epoch
 	b.Policy = e.o.Policy(p.tp)
 	p.queue = append(p.queue, b)
@@ -166,6 +177,7 @@ func (e *Engine) finished(p *part, b *pipeline.Batch) {
 	if p.trial == b {
 		e.tried(p)
 	}
+	p.done(b)
 	b.Release()
 	e.working--
 	p.working--
@@ -289,6 +301,7 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 			p.begin(c.Next, e.o.Pipeline)
 		}
 		p.refused = e.refusals[tp]
+		e.guardOf(p, p.origin)
 		e.parts[tp] = p
 		e.awaitControl(p)
 		e.order = append(e.order, p)
@@ -347,6 +360,10 @@ func (e *Engine) drop(tps []pipeline.TP) {
 			e.finished(p, b)
 		}
 		p.queue = nil
+		for _, b := range p.pieces {
+			b.Release()
+		}
+		p.pieces = nil
 	}
 	e.health.Assigned = len(e.parts)
 	if e.observe(); !e.health.Ready {
@@ -360,8 +377,20 @@ func (e *Engine) drain(parts []*part) error {
 	t := time.NewTimer(e.lim.Drain)
 	defer t.Stop()
 	over := t.C
+	for _, p := range parts { // what no mark names is not worked any more
+		if i := slices.IndexFunc(p.queue, func(b *pipeline.Batch) bool { return !p.covers(b) }); i >= 0 {
+			for _, b := range p.queue[i:] {
+				e.finished(p, b)
+			}
+			p.queue = p.queue[:i]
+		}
+	}
 	if e.tx != nil {
-		return e.drainTx(parts, over)
+		err := e.drainTx(parts, over)
+		if err == nil {
+			e.unmark(parts, func(*part) bool { return true })
+		}
+		return err
 	}
 	busy := func() bool {
 		for _, p := range parts {
@@ -375,6 +404,9 @@ func (e *Engine) drain(parts []*part) error {
 		if !e.answer(nil, over) {
 			return pipeline.Errorf(pipeline.CodeDrainTimeout, e.o.Pipeline, "records were still in work after %s", e.lim.Drain)
 		}
+	}
+	for _, p := range parts {
+		p.ended = true
 	}
 	return e.commitNow(parts, over)
 }

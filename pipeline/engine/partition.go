@@ -45,6 +45,7 @@ type part struct {
 	aheadSeen  int64                  // count of Ahead at the last commit
 	settlement *deadletter.Settlement // of what is not committed yet; nil before the first record
 	versions   versions
+	guard
 }
 
 // loopDepth batches may stand in front of a loop, so that it never waits for the owner.
@@ -54,9 +55,9 @@ func newPart(tp pipeline.TP, lane pipeline.Lane, epoch uint32) *part {
 	return &part{tp: tp, lane: lane, epoch: epoch, in: make(chan *pipeline.Batch, loopDepth), committed: -1}
 }
 
-// feed moves queued batches to the loop.
+// feed moves queued batches to the loop, as far as a mark names them.
 func (p *part) feed() {
-	for len(p.queue) > 0 && p.inLoop < loopDepth && !p.closed {
+	for len(p.queue) > 0 && p.inLoop < loopDepth && !p.closed && p.covers(p.queue[0]) {
 		p.in <- p.queue[0]
 		p.inLoop++
 		n := copy(p.queue, p.queue[1:])

@@ -11,6 +11,7 @@ const (
 	pauseOutage                            // records are held back
 	pauseIngress                           // the dead-letter path is down
 	pauseControl                           // new, and the control topic is not read to its end
+	pauseSuspect                           // suspect records are worked one group at a time
 	pauseLane                              // a sink is full for what it sends
 )
 

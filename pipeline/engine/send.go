@@ -17,6 +17,7 @@ func (e *Engine) result(r result) {
 	if w.extra {
 		e.working++
 		p.working++
+		p.work(w.batch, e.o.Clock())
 	}
 	if r.last {
 		p.inLoop--

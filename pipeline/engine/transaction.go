@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/decide"
 )
 
 // txState is the one transaction of an exactly_once pipeline: outputs, retries, same-cluster letters, settlements and offsets
@@ -134,7 +135,15 @@ func (e *Engine) abortTx(why error) error {
 	for _, p := range old {
 		again.TPs = append(again.TPs, p.tp)
 		if p.committed >= 0 {
-			again.Checkpoints[p.tp] = p.origin
+			again.Checkpoints[p.tp] = decide.Clean(p.origin)
+		}
+		if off, aborts := p.suspect.Abort(); aborts {
+			if e.refusals == nil {
+				e.refusals = map[pipeline.TP]map[int64]refusal{}
+			}
+			if e.refusals[p.tp] == nil {
+				e.refusals[p.tp] = map[int64]refusal{off: p.refused[off]}
+			}
 		}
 		if p.paused != 0 && !p.gone { // the new part begins with no reason to pause
 			if err := e.o.Source.Resume(p.tp); err != nil {
@@ -150,6 +159,10 @@ func (e *Engine) abortTx(why error) error {
 	e.assigned(e.loops, again)
 	for _, was := range old {
 		p := e.parts[was.tp]
+		if was.suspect.Crashes() > 0 { // it is suspect still
+			p.suspect, p.marked, p.written, p.markAt = was.suspect, true, true, was.markAt
+		}
+		p.written = was.written
 		switch first, known := was.firstOffset(); {
 		case was.committed >= 0:
 			if err := e.o.Source.Seek(p.tp, was.origin.Next); err != nil {

@@ -54,8 +54,8 @@ func TestExactlyOnceDeliversRetriesAndQuarantines(t *testing.T) {
 		if commits, aborts := tx.Counts(); commits == 0 || aborts != 0 {
 			t.Errorf("%d commits, %d aborts", commits, aborts)
 		}
-		if b.committed("in", 0) != 5 || b.committed("in", 1) != 2 || b.src.Commits() != 0 {
-			t.Errorf("committed %d and %d, %d commits outside of a transaction", b.committed("in", 0), b.committed("in", 1), b.src.Commits())
+		if b.committed("in", 0) != 5 || b.committed("in", 1) != 2 || b.src.Moves() != 0 {
+			t.Errorf("committed %d and %d, %d offsets moved outside of a transaction", b.committed("in", 0), b.committed("in", 1), b.src.Moves())
 		}
 		if got := b.settled()["in dead_lettered"]; got != 2 {
 			t.Errorf("settlements %v", b.settled())

@@ -35,6 +35,7 @@ type Source struct {
 	commitErr []error
 	strangers uint64
 	commits   int
+	moves     int
 }
 
 type reading struct {
@@ -245,6 +246,9 @@ func (s *Source) Commit(cps map[pipeline.TP]pipeline.Checkpoint) error {
 			s.strangers++
 			continue
 		}
+		if was, ok := s.g.committed[tp]; cp.Next != was.next && (ok || cp.Next != s.c.topics[tp.Topic].first[tp.Partition]) {
+			s.moves++
+		}
 		s.g.committed[tp] = committed{next: cp.Next, metadata: cp.Metadata()}
 	}
 	return nil
@@ -285,6 +289,13 @@ func (s *Source) Commits() int {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.commits
+}
+
+// Moves is how many commits moved an offset: others only changed its metadata.
+func (s *Source) Moves() int {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.moves
 }
 
 // Paused lists the assigned partitions that are paused, in order.
