@@ -11,7 +11,7 @@ const Span = 1 << 14
 
 // groups are how many offsets are worked together after so many crashes in a row: each crash narrows what is suspect to one of
 // them, and from the fourth start on a record is alone.
-var groups = [...]int64{Span, 64, 8, 1}
+var groups = [...]int64{Span, 512, 16, 1}
 
 // Suspect is the crash-loop guard of one partition, made from its checkpoint at each assignment. The marks in the commit
 // metadata are all that it needs:
@@ -20,7 +20,8 @@ var groups = [...]int64{Span, 64, 8, 1}
 //     have worked what is suspect;
 //   - a clean end commits Clean, which has no mark. So a mark that is found at an assignment was left by a crash;
 //   - after a crash the offsets that may have been in work are worked in groups that become smaller with each crash, each marked
-//     before it is worked, until the record at fault is alone. The others go on.
+//     before it is worked and alone in its process, until the record at fault is alone. The others go on. Only what was alone in
+//     work at a crash is held against it.
 //
 // A crash that is nobody's fault (the machine lost power) costs a commit for each group once. The zero value suspects nothing.
 type Suspect struct {

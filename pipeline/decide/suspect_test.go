@@ -53,8 +53,8 @@ func TestACleanEndSuspectsNothing(t *testing.T) {
 		t.Error("the span overflows")
 	}
 	// what the mark says survives the metadata
-	m := Suspect{first: 100, until: 164, crashes: 2}.Mark(pipeline.Checkpoint{Next: 90}, 110)
-	if got := Resume(pipeline.ParseCheckpoint(m.Next, m.Metadata())); got != (Suspect{first: 108, until: 116, crashes: 3}) {
+	m := Suspect{first: 100, until: 612, crashes: 2}.Mark(pipeline.Checkpoint{Next: 90}, 120)
+	if got := Resume(pipeline.ParseCheckpoint(m.Next, m.Metadata())); got != (Suspect{first: 116, until: 132, crashes: 3}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -132,6 +132,7 @@ type Engine struct {
 	waiting    []*work             // batches whose letters wait for the dead-letter path
 	wg         sync.WaitGroup
 	ingress    ingress
+	alone      alone
 	marksAfter time.Time // a mark was refused: none is written before
 	budgets    map[decide.UnknownBudget]*decide.Budget
 	exceeded   error // a budget was exceeded: the pipeline ends with it

@@ -166,7 +166,7 @@ func (e *Engine) launch(p *part, b *pipeline.Batch) {
 	b.Epoch = p.epoch
 	b.Policy = e.o.Policy(p.tp)
 	p.queue = append(p.queue, b)
-	p.feed()
+	e.feed(p)
 	if p.working >= e.lim.PerPart {
 		e.pause(p, pauseBackpressure)
 	}
@@ -363,7 +363,14 @@ func (e *Engine) drop(tps []pipeline.TP) {
 		for _, b := range p.pieces {
 			b.Release()
 		}
+		e.alone.pieces -= len(p.pieces)
 		p.pieces = nil
+		if e.alone.turn == p {
+			e.alone.turn = nil
+		}
+		if e.alone.dirty == p {
+			e.alone.dirty = nil
+		}
 	}
 	e.health.Assigned = len(e.parts)
 	if e.observe(); !e.health.Ready {

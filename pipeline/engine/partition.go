@@ -55,15 +55,13 @@ func newPart(tp pipeline.TP, lane pipeline.Lane, epoch uint32) *part {
 	return &part{tp: tp, lane: lane, epoch: epoch, in: make(chan *pipeline.Batch, loopDepth), committed: -1}
 }
 
-// feed moves queued batches to the loop, as far as a mark names them.
-func (p *part) feed() {
-	for len(p.queue) > 0 && p.inLoop < loopDepth && !p.closed && p.covers(p.queue[0]) {
-		p.in <- p.queue[0]
-		p.inLoop++
-		n := copy(p.queue, p.queue[1:])
-		p.queue[n] = nil
-		p.queue = p.queue[:n]
-	}
+// give moves the first queued batch to the loop.
+func (p *part) give() {
+	p.in <- p.queue[0]
+	p.inLoop++
+	n := copy(p.queue, p.queue[1:])
+	p.queue[n] = nil
+	p.queue = p.queue[:n]
 }
 
 // begin starts the settlement of what is not committed yet.

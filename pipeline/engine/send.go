@@ -21,6 +21,9 @@ func (e *Engine) result(r result) {
 	}
 	if r.last {
 		p.inLoop--
+		if e.alone.turn == p {
+			e.alone.turn = nil
+		}
 		if r.of == p.trial {
 			p.trial = w.batch // of a batch that was split, the last record stands for it
 		}
@@ -37,7 +40,7 @@ func (e *Engine) result(r result) {
 		e.spend(w)
 		e.send(w)
 	}
-	p.feed()
+	e.feed(p)
 }
 
 // send hands the messages of a batch to the sinks: one Sending and one completion for each sink. With nothing to send the batch

@@ -11,8 +11,9 @@ import (
 
 // The crash-loop guard (ADV-IR-01). A record that kills the process never fails; it would be read again for ever. So nothing of a
 // partition is worked before a mark in its commit metadata says what is in work, and a start that finds such a mark knows that the
-// life before ended in the middle of it: it works what is suspect in groups, each alone and marked before, until the record at fault
-// is known (decide.Suspect). Marks are plain commits of the offset that is committed already, also with transactions: they move
+// life before ended in the middle of it: it works what is suspect in groups, each alone in the whole engine and marked before, until
+// the record at fault is known (decide.Suspect). The mark of a group that was worked is taken back before anything else is: what
+// dies later is not held against it. Marks are plain commits of the offset that is committed already, also with transactions: they move
 // nothing.
 
 // idleMark is how long a partition has nothing in work before its mark is taken away: a mark for each lull would cost a commit each.
@@ -83,6 +84,7 @@ func (e *Engine) suspects(p *part, b *pipeline.Batch) bool {
 			piece = e.o.Pool.Get()
 			piece.TP, piece.Lane = b.TP, b.Lane
 			g.pieces = append(g.pieces, piece)
+			e.alone.pieces++
 			last = group
 		}
 		piece.Recs = append(piece.Recs, b.Recs[i].Clone())
@@ -108,60 +110,98 @@ func (g *guard) done(b *pipeline.Batch) {
 	}
 }
 
-// tickMarks commits the marks that batches wait for, and starts the next piece of each partition that has some.
+// alone is the turn of suspect records: while some wait for it, nothing else is given to the stages.
+type alone struct {
+	pieces int   // that wait, of all partitions
+	turn   *part // whose piece is in its loop
+	dirty  *part // whose mark still says that a group is in work which is not any more
+}
+
+// feed moves queued batches of a partition to its loop, as far as a mark names them and nobody must be alone.
+func (e *Engine) feed(p *part) {
+	for len(p.queue) > 0 && p.inLoop < loopDepth && !p.closed && p.covers(p.queue[0]) {
+		if e.alone.turn != nil || e.alone.pieces > 0 || e.alone.dirty != nil {
+			return
+		}
+		p.give()
+	}
+}
+
+// tickMarks commits the marks that batches wait for, and gives the next piece of suspect records its turn.
 func (e *Engine) tickMarks(now time.Time) error {
-	if now.Before(e.marksAfter) {
+	if now.Before(e.marksAfter) || e.alone.turn != nil {
 		return nil
 	}
-	var points map[pipeline.TP]pipeline.Checkpoint
+	points := map[pipeline.TP]pipeline.Checkpoint{}
+	next, busy := (*part)(nil), false
 	for _, p := range e.order {
-		g := &p.guard
-		switch {
-		case len(g.pieces) > 0 && p.working == 0:
-			if _, _, ok := g.suspect.Group(g.pieces[0].Recs[0].Offset); ok {
-				break
+		busy = busy || p.inLoop > 0
+		if next == nil && len(p.pieces) > 0 && p.working == 0 {
+			next = p
+		}
+	}
+	if d := e.alone.dirty; d != nil && !d.gone {
+		points[d.tp] = d.unworked(d.standing())
+	}
+	switch {
+	case e.alone.pieces > 0 && (busy || next == nil):
+		return nil // the stages or the sinks answer first
+	case e.alone.pieces > 0:
+		if _, _, ok := next.suspect.Group(next.pieces[0].Recs[0].Offset); ok {
+			points[next.tp] = next.suspect.Mark(next.standing(), next.pieces[0].Recs[0].Offset)
+		}
+	default:
+		for _, p := range e.order {
+			if len(p.queue) > 0 && !p.covers(p.queue[0]) {
+				points[p.tp] = p.suspect.Mark(p.standing(), slices.Min(p.firsts))
 			}
-			e.startPiece(p) // nothing in it is suspect
-			continue
-		case len(p.queue) > 0 && !g.covers(p.queue[0]):
-		default:
-			continue
 		}
-		if points == nil {
-			points = map[pipeline.TP]pipeline.Checkpoint{}
-		}
-		first := int64(0)
-		if len(g.pieces) > 0 && p.working == 0 {
-			first = g.pieces[0].Recs[0].Offset
-		} else {
-			first = slices.Min(g.firsts)
-		}
-		points[p.tp] = g.suspect.Mark(p.standing(), first)
 	}
-	if ok, err := e.writeMarks(points, now); !ok {
-		return err
+	if len(points) > 0 {
+		if ok, err := e.writeMarks(points, now); !ok {
+			return err
+		}
 	}
+	e.alone.dirty = nil
 	for tp, c := range points {
-		p := e.parts[tp]
-		p.marked, p.written, p.markAt = true, true, c.InFlight
-		if len(p.pieces) > 0 && p.working == 0 {
-			e.startPiece(p)
-		}
-		p.feed()
+		e.parts[tp].committedMark(c)
+	}
+	if e.alone.pieces > 0 {
+		e.startPiece(next)
+		return nil
+	}
+	for _, p := range e.order {
+		e.feed(p)
 	}
 	return nil
 }
 
+// startPiece gives the next piece of a partition its turn. Behind what was suspect its batches are like any others again.
 func (e *Engine) startPiece(p *part) {
+	first := p.pieces[0].Recs[0].Offset
+	if p.suspect.Over(first) {
+		p.suspect, p.marked = decide.Suspect{}, false
+		rest := p.pieces
+		p.pieces = nil
+		e.alone.pieces -= len(rest)
+		e.resume(p, pauseSuspect)
+		for _, b := range rest {
+			e.launch(p, b)
+		}
+		return
+	}
 	b := p.pieces[0]
 	p.pieces = p.pieces[1:]
+	e.alone.pieces--
 	if len(p.pieces) == 0 {
 		e.resume(p, pauseSuspect)
 	}
-	if p.suspect.Crashes() > 0 && p.suspect.Over(b.Recs[0].Offset) {
-		p.suspect, p.marked = decide.Suspect{}, false
+	if _, _, ok := p.suspect.Group(first); ok {
+		e.alone.dirty = p
 	}
+	e.alone.turn = p
 	e.launch(p, b)
+	p.give()
 }
 
 // standing is what is committed for a partition, without a mark.
@@ -193,14 +233,19 @@ func (p *part) mark(c pipeline.Checkpoint) pipeline.Checkpoint {
 	switch {
 	case p.ended || p.leaving || !p.marked:
 		return decide.Clean(c)
-	case len(p.firsts) > 0:
+	case len(p.firsts) > 0 && (p.suspect.Crashes() == 0 || p.inLoop > 0):
 		return p.suspect.Mark(c, max(slices.Min(p.firsts), c.Next))
 	}
+	return p.unworked(c)
+}
+
+// unworked is a checkpoint of a partition of which nothing is in its loop.
+func (p *part) unworked(c pipeline.Checkpoint) pipeline.Checkpoint {
 	next := c.Next
-	if seen, ok := p.window.Seen(); ok && len(p.pieces) == 0 {
-		next = max(next, seen+1)
-	} else if len(p.pieces) > 0 {
+	if len(p.pieces) > 0 {
 		next = max(next, p.pieces[0].Recs[0].Offset)
+	} else if seen, ok := p.window.Seen(); ok {
+		next = max(next, seen+1)
 	}
 	return p.suspect.Waiting(c, next)
 }
