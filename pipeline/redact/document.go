@@ -61,6 +61,9 @@ func (e *Editor) nested(s []byte, path string, nested int, escaped bool) bool {
 			return false
 		}
 		u = l.buf
+		if i := blank(u, 0); i == len(u) || u[i] != '{' && u[i] != '[' && u[i] != '"' {
+			return false // a number, say, is no document: it goes by the name that it stands under
+		}
 	}
 	if base == 0 {
 		e.path = append(e.path, path...)

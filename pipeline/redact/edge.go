@@ -125,7 +125,9 @@ func contextBefore(b []byte, i int) meaning {
 				if m := nameMeaning(text(name), false); m == meansCard || m >= meansReference {
 					return m
 				}
-				return means
+				if !filler(name) { // "card number: 4111..." goes on in the clause
+					return means
+				}
 			}
 		}
 	}
