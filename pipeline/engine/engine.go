@@ -45,8 +45,9 @@ type Route struct {
 
 // Limits bound memory and time. Zero fields take the defaults.
 type Limits struct {
-	Batches     int           // in work at once, all partitions (32)
-	PerPart     int           // in work at once for one partition (4)
+	Batches     int           // in work at once, all partitions (128)
+	Records     int           // in work at once, all partitions; the last batch may exceed it (20,000)
+	PerPart     int           // batches in work at once for one partition (16): beyond it is paused, and what was prefetched read again
 	DelayBytes  int64         // of records waiting to be due, all retry partitions (64 MiB)
 	CommitEvery time.Duration // (250 ms)
 	Drain       time.Duration // at a revoke and at the end (10 s)
@@ -64,8 +65,9 @@ func (l Limits) withDefaults() Limits {
 			*v = d
 		}
 	}
-	set(&l.Batches, 32)
-	set(&l.PerPart, 4)
+	set(&l.Batches, 128)
+	set(&l.Records, 20_000)
+	set(&l.PerPart, 16)
 	if l.DelayBytes == 0 {
 		l.DelayBytes = 64 << 20
 	}
@@ -127,6 +129,7 @@ type Engine struct {
 	results chan result
 	epoch   uint32
 	working int // batches in work: in a loop, being sent, or waiting for the dead-letter path
+	records int // of those batches
 
 	full       []*pipeline.Sending // what a full sink did not take, in order
 	waiting    []*work             // batches whose letters wait for the dead-letter path

@@ -48,7 +48,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		if err := e.fatal(); err != nil {
 			return err
 		}
-		if e.working >= e.lim.Batches {
+		if e.busy() {
 			if !e.wait(ctx, 100*time.Millisecond) { // full: answers first
 				e.serveRebalance(loops)
 			}
@@ -161,6 +161,7 @@ func (e *Engine) start(p *part, b *pipeline.Batch) {
 
 func (e *Engine) launch(p *part, b *pipeline.Batch) {
 	e.working++
+	e.records += b.Len()
 	p.working++
 	p.work(b, e.o.Clock())
 	b.Epoch = p.epoch
@@ -172,12 +173,16 @@ func (e *Engine) launch(p *part, b *pipeline.Batch) {
 	}
 }
 
+// busy tells whether as much is in work as may be.
+func (e *Engine) busy() bool { return e.working >= e.lim.Batches || e.records >= e.lim.Records }
+
 // finished is called once for each batch that leaves work, whatever became of it.
 func (e *Engine) finished(p *part, b *pipeline.Batch) {
 	if p.trial == b {
 		e.tried(p)
 	}
 	p.done(b)
+	e.records -= b.Len()
 	b.Release()
 	e.working--
 	p.working--
@@ -266,7 +271,7 @@ func (e *Engine) serveRebalance(loops context.Context) {
 
 // pollWait is how long Poll may block: short while answers are expected, else until the next thing that time brings.
 func (e *Engine) pollWait(now time.Time) time.Duration {
-	if e.working < e.lim.Batches {
+	if !e.busy() {
 		for _, p := range e.order {
 			if p.paused&pauseFull != 0 {
 				e.resume(p, pauseFull)
