@@ -21,6 +21,7 @@ func copyCommand(ctx context.Context, args []string) error {
 	from := f.String("from", "", "source topic")
 	to := f.String("to", "", "destination")
 	large := f.String("large", "", "destination of every tenth record")
+	tx := f.Bool("transactional", false, "exactly once: a transaction each 250 ms")
 	cut := f.Int("cut", 0, "bytes to leave out at the end of each value, so that as much is written as by who masks fields")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -33,6 +34,17 @@ func copyCommand(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := c.Subscribe(*from, nil); err != nil {
+		return err
+	}
+	if *tx {
+		l, err := newCopyTx(ctx, c, *bootstrap, *group, [2]string{*to, *large}, *cut)
+		if err != nil {
+			return err
+		}
+		err = l.run(ctx)
+		return errors.Join(err, c.Close())
+	}
 	p, err := client.NewProducer(&client.ConfigMap{
 		"bootstrap.servers": *bootstrap, "acks": "all", "enable.idempotence": true, "linger.ms": 5, "partitioner": "murmur2_random",
 		"queue.buffering.max.messages": 20_000, "go.delivery.report.fields": "none", "go.events.channel.size": 4096,
@@ -41,9 +53,6 @@ func copyCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	l := &copyLoop{c: c, p: p, to: [2]string{*to, *large}, cut: *cut}
-	if err := c.Subscribe(*from, nil); err != nil {
-		return err
-	}
 	err = l.run(ctx)
 	return errors.Join(err, c.Close())
 }
@@ -89,10 +98,7 @@ func (l *copyLoop) run(ctx context.Context) error {
 			if m.TopicPartition.Error != nil {
 				return m.TopicPartition.Error
 			}
-			which := 0
-			if len(m.Key) > 0 && m.Key[len(m.Key)-1] == '7' {
-				which = 1
-			}
+			which := destination(m.Key)
 			at := m.TopicPartition.Partition // keys stay in their partition: the destinations have as many
 			out.TopicPartition = client.TopicPartition{Topic: &l.to[which], Partition: at}
 			out.Key, out.Value, out.Headers = m.Key, m.Value[:max(0, len(m.Value)-l.cut)], append(m.Headers, header...)
@@ -109,6 +115,14 @@ func (l *copyLoop) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// destination is where a record goes: every tenth to the second topic.
+func destination(key []byte) int {
+	if len(key) > 0 && key[len(key)-1] == '7' {
+		return 1
+	}
+	return 0
 }
 
 // produce waits for room when the queue is full.

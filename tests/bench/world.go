@@ -34,6 +34,7 @@ const (
 
 // world is a broker with the source topic filled, and a registry with its schema.
 type world struct {
+	lane      lane
 	dir       string
 	id        string // prefix of every topic and group
 	bootstrap string
@@ -47,9 +48,10 @@ type world struct {
 type topic struct {
 	name       string
 	partitions int
+	compact    bool
 }
 
-func newWorld(ctx context.Context, records int) (w *world, err error) {
+func newWorld(ctx context.Context, l lane, records int) (w *world, err error) {
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
 		// the broker's data in memory: a disk would be measured else
 		if err := os.Setenv("TMPDIR", "/dev/shm"); err != nil {
@@ -58,7 +60,7 @@ func newWorld(ctx context.Context, records int) (w *world, err error) {
 	}
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // never fails
-	w = &world{id: "bench" + hex.EncodeToString(id), records: records, bootstrap: os.Getenv("REPRIEVE_TEST_KAFKA")}
+	w = &world{lane: l, id: "bench" + hex.EncodeToString(id), records: records, bootstrap: os.Getenv("REPRIEVE_TEST_KAFKA")}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -84,10 +86,10 @@ func newWorld(ctx context.Context, records int) (w *world, err error) {
 	if err != nil {
 		return w, err
 	}
-	if w.schema, err = cache.Register(ctx, billing.Subject, billing.Schema(), "avro"); err != nil {
+	if w.schema, err = cache.Register(ctx, billing.Subject, l.schema(), "avro"); err != nil {
 		return w, err
 	}
-	if err := w.create(ctx, topic{w.source(), partitions}); err != nil {
+	if err := w.create(ctx, topic{name: w.source(), partitions: partitions}); err != nil {
 		return w, err
 	}
 	return w, w.fill(ctx, cluster)
@@ -105,7 +107,9 @@ func (w *world) fill(ctx context.Context, cluster kafka.Cluster) error {
 	for at := 0; at < w.records; at += len(msgs) {
 		msgs = msgs[:min(len(msgs), w.records-at)]
 		for i := range msgs {
-			g.Invoice(&msgs[i], at+i)
+			if g.Invoice(&msgs[i], at+i); w.lane.small {
+				shorten(&msgs[i], w.schema, at+i)
+			}
 			msgs[i].Topic = w.source()
 		}
 		if err := sink.Send(&pipeline.Sending{Msgs: msgs}); err != nil {
@@ -129,7 +133,7 @@ func (w *world) fill(ctx context.Context, cluster kafka.Cluster) error {
 
 func (w *world) close() {
 	if w.admin != nil {
-		w.remove(topic{w.source(), partitions})
+		w.remove(topic{name: w.source(), partitions: partitions})
 		w.admin.Close()
 	}
 	if w.registry != nil {
@@ -150,7 +154,11 @@ func (w *world) create(ctx context.Context, topics ...topic) error {
 	var specs []kafka.TopicSpec
 	var names []string
 	for _, t := range topics {
-		specs = append(specs, kafka.TopicSpec{Name: t.name, Partitions: t.partitions, Replicas: 1, Configs: map[string]string{"retention.ms": "-1"}})
+		configs := map[string]string{"retention.ms": "-1"}
+		if t.compact {
+			configs["cleanup.policy"] = "compact"
+		}
+		specs = append(specs, kafka.TopicSpec{Name: t.name, Partitions: t.partitions, Replicas: 1, Configs: configs})
 		names = append(names, t.name)
 	}
 	if err := w.admin.CreateTopics(ctx, specs...); err != nil {
@@ -173,7 +181,65 @@ func (w *world) remove(topics ...topic) {
 	}
 }
 
-// count adds up what stands in the topics. There are no transactions, so every offset is a record.
+// progress is how many records were written so far. In transactions offsets are no count, since their ends take some too: there
+// the group's own offsets are, which rise together with the records.
+func (w *world) progress(ctx context.Context, name, group string) (n int64, err error) {
+	if !w.lane.eos {
+		return w.count(ctx, w.ledger(name), w.large(name))
+	}
+	cps, err := w.admin.Checkpoints(ctx, group)
+	if pipeline.CodeOf(err) == pipeline.CodeBrokerFatal {
+		return 0, nil // a transaction is ending: it tells at the next look
+	}
+	for tp, cp := range cps {
+		if tp.Topic == w.source() {
+			n += cp.Next
+		}
+	}
+	return n, err
+}
+
+// visible reads the topics to their ends as a read_committed consumer and counts the records.
+func (w *world) visible(ctx context.Context, topics ...string) (n int64, err error) {
+	ends := map[string]map[int32]kgo.Offset{}
+	open := map[pipeline.TP]int64{}
+	for _, t := range topics {
+		offsets, err := w.admin.EndOffsets(ctx, t)
+		if err != nil {
+			return 0, err
+		}
+		ends[t] = map[int32]kgo.Offset{}
+		for p, end := range offsets {
+			ends[t][p] = kgo.NewOffset().At(0)
+			if end > 0 {
+				open[pipeline.TP{Topic: t, Partition: p}] = end
+			}
+		}
+	}
+	c, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(w.bootstrap, ",")...), kgo.ConsumePartitions(ends),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	for len(open) > 0 {
+		fs := c.PollFetches(ctx)
+		if err := errors.Join(fs.Err(), ctx.Err()); err != nil {
+			return n, err
+		}
+		fs.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				n++
+			}
+			if tp := (pipeline.TP{Topic: r.Topic, Partition: r.Partition}); r.Offset+1 >= open[tp] {
+				delete(open, tp)
+			}
+		})
+	}
+	return n, nil
+}
+
+// count adds up what stands in the topics: every offset is a record where there are no transactions.
 func (w *world) count(ctx context.Context, topics ...string) (n int64, err error) {
 	for _, t := range topics {
 		ends, err := w.admin.EndOffsets(ctx, t)
@@ -238,11 +304,16 @@ func (w *world) pipelineFiles(name string) (string, []topic, error) {
 		switch {
 		case strings.HasPrefix(path, "pipelines/"):
 			s = names.Replace(s)
+			if w.lane.eos {
+				s = strings.Replace(s, "delivery: at_least_once", "delivery: exactly_once", 1)
+			}
 		case path == "reprieve.yaml":
 			s += "topics: {prefix: " + prefix + "}\n"
 		}
 		return os.WriteFile(filepath.Join(dir, path), []byte(s), 0o644)
 	})
-	return dir, []topic{{w.ledger(name), partitions}, {w.large(name), partitions}, {own + ".retry", partitions}, {own + ".dlq", 6},
-		{deadletter.SettlementsTopic(prefix), 1}, {deadletter.OutcomesTopic(prefix), 1}}, err
+	return dir, []topic{{name: w.ledger(name), partitions: partitions}, {name: w.large(name), partitions: partitions},
+		{name: own + ".retry", partitions: partitions}, {name: own + ".dlq", partitions: 6},
+		{name: deadletter.SettlementsTopic(prefix), partitions: 1}, {name: deadletter.OutcomesTopic(prefix), partitions: 1},
+		{name: deadletter.ControlTopic(prefix), partitions: 1, compact: true}}, err
 }
