@@ -40,6 +40,10 @@ conform: build ## judge the example plugins, and five that are wrong on purpose
 drill: ## the recovery drill on real Kafka and PostgreSQL; exit 0 only if the proof holds (QUICK=1 SHARE=1.0 BREAK=double-debit|drop-one)
 	QUICK='$(QUICK)' SHARE='$(SHARE)' BREAK='$(BREAK)' scripts/drills/run_dlq_end_to_end_recovery_drill.sh
 
+.PHONY: sanitize
+sanitize: ## the client of Kafka under the address sanitizer, C and Go, and with checked pointers (needs libasan)
+	scripts/sanitize.sh
+
 .PHONY: bench
 bench: ## benchmarks with a ratio against a baseline of the same run (BENCH=prefix)
 	scripts/bench.sh '$(BENCH)'
