@@ -102,7 +102,7 @@ func TestINVConfigBoundHoldsForHostileFiles(t *testing.T) {
 			if len(ps) > 2*maxProblems {
 				t.Errorf("%d problems", len(ps))
 			}
-			if took := time.Since(start); took > 4*time.Second && !raceEnabled {
+			if took := time.Since(start); took > 20*time.Second && !raceEnabled {
 				t.Errorf("took %v", took)
 			} else if took > 500*time.Millisecond {
 				t.Logf("took %v", took)

@@ -104,7 +104,7 @@ func TestRecordsThatUnfoldIntoManyAreRefused(t *testing.T) {
 	if f == nil || f.Code != pipeline.CodeLimitExpansion {
 		t.Errorf("%v", f)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 }
@@ -116,7 +116,7 @@ func TestSchemaTextsThatNestAreRefused(t *testing.T) {
 			t.Errorf("%v", f)
 		}
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 }

@@ -63,7 +63,7 @@ func TestWhatTakesTooLongEndsSoonWithAnError(t *testing.T) {
 			} else if e.Kind != EvalCost {
 				t.Errorf("got %s: %v", e.Kind, e)
 			}
-			if took > 3*time.Second { // generous: a slow machine under the race detector
+			if took > time.Minute { // without the budget it takes hours; a busy machine must not fail it
 				t.Errorf("took %s", took)
 			}
 			t.Logf("%s", took)
@@ -101,7 +101,7 @@ func TestWhatIsTooLargeDoesNotCompile(t *testing.T) {
 			if !errors.As(err, &p) {
 				t.Errorf("got %v", err)
 			}
-			if d := time.Since(start); d > 3*time.Second {
+			if d := time.Since(start); d > time.Minute {
 				t.Errorf("took %s", d)
 			}
 		})
