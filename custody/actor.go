@@ -75,6 +75,8 @@ type Actor struct {
 	Roles   []string
 	Tenants []string // AllTenants for all; none sees nothing
 	Via     string   // cli, api, console, worker
+
+	taken []Permission // by break-glass (Granted)
 }
 
 // System is the worker's own actor.
@@ -88,7 +90,7 @@ func (r Roles) has(a Actor, p Permission) bool {
 			return true
 		}
 	}
-	return false
+	return slices.Contains(a.taken, p)
 }
 
 // sees tells whether the actor may know of items of a tenant.

@@ -2,6 +2,7 @@ package custody_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,26 +48,91 @@ func BenchmarkEvidence(b *testing.B) {
 	}
 }
 
-// BenchmarkTriagePage is the page of groups over many items: it must not depend on how many there are.
-func BenchmarkTriagePage(b *testing.B) {
+// BenchmarkMillion is the page of groups and the first page of a list over 1,000,000 items in 1,000 groups.
+func BenchmarkMillion(b *testing.B) {
+	for _, store := range stores(b) {
+		b.Run(store.name, func(b *testing.B) {
+			e := custodytest.New(b, store.open(b))
+			const kinds, copies = 1000, 999
+			list := e.Arrivals(0, kinds)
+			for i := range list {
+				list[i].Letter.Fingerprint = pipeline.ID(fmt.Sprintf("f1%026d", i))
+			}
+			if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+				b.Fatal(err)
+			}
+			multiply(b, e, copies)
+			b.Run("groups", func(b *testing.B) {
+				for b.Loop() {
+					if g, err := e.Items.Groups(e.Ctx, custodytest.Operator, custody.GroupFilter{OnlyOpen: true}); err != nil || len(g) != 100 || g[0].Total() != copies+1 {
+						b.Fatal(len(g), err)
+					}
+				}
+			})
+			b.Run("list", func(b *testing.B) {
+				sel := selection(b, "state=DEAD_LETTERED class=payload")
+				for b.Loop() {
+					if f, err := e.Items.Find(e.Ctx, custodytest.Operator, sel, custody.Page{}); err != nil || len(f.Items) != 50 || f.Next == "" {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// multiply makes so many copies of each item, with the counts that they would have.
+func multiply(b *testing.B, e *custodytest.Env, copies int) {
+	b.Helper()
+	db := e.Store.SQL(b)
+	rows, err := db.Query("SELECT * FROM items LIMIT 1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	cols, err := rows.Columns()
+	if err != nil {
+		b.Fatal(err)
+	}
+	rows.Close()
+	values := slices.Clone(cols)
+	for i, c := range values {
+		switch c {
+		case "id":
+			values[i] = "id || '-' || n"
+		case "quarantined_ms", "source_offset", "letter_offset":
+			values[i] = c + " + 1000 * n"
+		}
+	}
+	series := fmt.Sprintf("(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < %d) SELECT n FROM g) AS series", copies)
+	for _, q := range []string{
+		"INSERT INTO items (" + strings.Join(cols, ", ") + ") SELECT " + strings.Join(values, ", ") + " FROM items CROSS JOIN " + series,
+		fmt.Sprintf("UPDATE group_rollup SET n = n * %d", copies+1), fmt.Sprintf("UPDATE age_rollup SET n = n * %d", copies+1), "ANALYZE",
+	} {
+		if _, err := db.Exec(q); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkVerify checks a ledger of 20,000 items, all of it.
+func BenchmarkVerify(b *testing.B) {
 	for _, store := range stores(b) {
 		b.Run(store.name, func(b *testing.B) {
 			e := custodytest.New(b, store.open(b))
 			for i := int64(0); i < 20_000; i += 1000 {
-				list := e.Arrivals(i, i+1000)
-				for j := range list {
-					list[j].Letter.Fingerprint = list[j].Letter.Fingerprint[:20] + list[j].Letter.Item[:0]
-					list[j].Letter.Fingerprint += "x" + list[j].Letter.Item[1:3]
-				}
-				if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+				if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, e.Arrivals(i, i+1000)); err != nil {
 					b.Fatal(err)
 				}
 			}
+			rows := int64(0)
 			for b.Loop() {
-				if g, err := e.Items.Groups(e.Ctx, custodytest.Operator, custody.GroupFilter{OnlyOpen: true}); err != nil || len(g) != 100 {
-					b.Fatal(len(g), err)
+				v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil)
+				if err != nil || !v.OK() {
+					b.Fatal(v.Findings, err)
 				}
+				rows += v.HistoryRows
 			}
+			b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}
 }
@@ -137,11 +203,29 @@ func BenchmarkCustodian(b *testing.B) {
 			if err := stop(); err != nil {
 				b.Fatal(err)
 			}
+			b.ReportMetric(peakMiB(b), "MiB")
 			b.ReportMetric(middle(ours), "items/s")
 			b.ReportMetric(middle(theirs), "bare-items/s")
 			b.ReportMetric(middle(ours)/middle(theirs), "ratio")
 		})
 	}
+}
+
+// peakMiB is the most memory that this process has had.
+func peakMiB(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib float64
+		if _, err := fmt.Sscanf(line, "VmHWM: %f kB", &kib); err == nil {
+			return kib / 1024
+		}
+	}
+	b.Fatal("no VmHWM")
+	return 0
 }
 
 func middle(v []float64) float64 {

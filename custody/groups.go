@@ -165,16 +165,35 @@ func (c *Items) Groups(ctx context.Context, who Actor, f GroupFilter) ([]Group, 
 		}); err != nil {
 			return err
 		}
-		for _, k := range keys {
-			g, found, err := readGroup(tx, k.tenant, k.fp)
-			if err != nil {
-				return err
-			}
-			if found {
-				out = append(out, g)
-			}
+		ids := make([]string, len(keys))
+		index := map[key]int{}
+		for i, k := range keys {
+			ids[i], index[k] = k.fp, i
 		}
-		return nil
+		out = make([]Group, len(keys))
+		in, arg := tx.In("g.fingerprint", ids)
+		if err := tx.Each("SELECT "+groupColumns+" FROM groups g WHERE "+in, []any{arg}, func(scan func(...any) error) error {
+			var g Group
+			err := scanGroup(scan, &g)
+			if i, wanted := index[key{g.Tenant, string(g.Fingerprint)}]; wanted {
+				g.Counts = map[State]int64{}
+				out[i] = g
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		in, arg = tx.In("fingerprint", ids)
+		return tx.Each("SELECT tenant, fingerprint, state, n FROM group_rollup WHERE n > 0 AND "+in, []any{arg}, func(scan func(...any) error) error {
+			var k key
+			var s State
+			var n int64
+			err := scan(&k.tenant, &k.fp, &s, &n)
+			if i, wanted := index[k]; wanted {
+				out[i].Counts[s] = n
+			}
+			return err
+		})
 	})
 	return out, err
 }

@@ -31,6 +31,9 @@ type Overdue struct {
 // Overdue counts the open items that are older than the objectives allow, by tenant and owner. Codes: ERR_PERMISSION_DENIED,
 // ERR_TENANT_FORBIDDEN, ERR_LEDGER_*.
 func (c *Items) Overdue(ctx context.Context, who Actor, objectives []Objective) (out []Overdue, err error) {
+	if err := c.Check(ctx, who, PermRead, ""); err != nil {
+		return nil, err
+	}
 	for _, o := range objectives {
 		if err := c.mayRead(ctx, who, o.Selection); err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ type Retention struct {
 	Class    map[pipeline.Class]time.Duration // by failure class
 	Pipeline map[string]time.Duration         // by pipeline: the data class of its topics
 	Warn     time.Duration                    // how long before the end its owner is told; 0: 5 days
+	Archive  Bucket                           // where items go before their payloads are dropped; nil: nowhere
 }
 
 const defaultRetention = 30 * 24 * time.Hour
@@ -25,6 +26,9 @@ const defaultRetention = 30 * 24 * time.Hour
 func (r Retention) Of(it *Item) time.Duration {
 	return cmp.Or(r.Pipeline[it.Pipeline], r.Class[it.Class], r.Default, defaultRetention)
 }
+
+// warning is how long before the end its owner is told.
+func (r Retention) warning() time.Duration { return cmp.Or(r.Warn, 5*24*time.Hour) }
 
 // EndMS is when the item may go; 0 is never.
 func (r Retention) EndMS(it *Item) int64 {
@@ -87,9 +91,13 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, err
 		var n int
 		var last string
 		var one Expiry
-		err := c.db.Write(ctx, func(tx *ledger.Tx) (err error) {
+		archived, err := c.archiveChunk(ctx, r, after)
+		if err != nil {
+			return sum, err
+		}
+		err = c.db.Write(ctx, func(tx *ledger.Tx) (err error) {
 			one = Expiry{}
-			n, last, err = c.expireChunk(tx, who, r, after, &one)
+			n, last, err = c.expireChunk(tx, who, r, after, archived, &one)
 			return err
 		})
 		if err != nil {
@@ -105,16 +113,52 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, err
 	}
 }
 
-func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string, sum *Expiry) (n int, last string, err error) {
-	now := tx.NowMS()
-	var ids []string
+// candidates are the ids of the next chunk.
+func (r Retention) candidates(tx *ledger.Tx, after string) (ids []string, err error) {
 	err = tx.Each("SELECT id FROM items WHERE "+expirable+" AND id > ? ORDER BY id LIMIT ?",
-		[]any{now - r.shortest().Milliseconds(), int64(FlagErased), after, ExpiryBatch}, func(scan func(...any) error) error {
+		[]any{tx.NowMS() - r.shortest().Milliseconds(), int64(FlagErased), after, ExpiryBatch}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			ids = append(ids, id)
 			return err
 		})
+	return ids, err
+}
+
+// archiveChunk archives what the next chunk will drop, before a transaction begins: a bucket is slow.
+func (c *Items) archiveChunk(ctx context.Context, r Retention, after string) (map[string][]any, error) {
+	if r.Archive == nil {
+		return nil, nil
+	}
+	var going []*Item
+	if err := c.db.Read(ctx, func(tx *ledger.Tx) error {
+		going = nil
+		ids, err := r.candidates(tx, after)
+		if err != nil {
+			return err
+		}
+		items, err := load(tx, ids, false)
+		for _, id := range ids {
+			var unused Expiry
+			if it := items[pipeline.ID(id)]; it != nil && unused.count(r, it, tx.NowMS()) {
+				going = append(going, it)
+			}
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	rows, err := c.archive(ctx, r.Archive, going)
+	out := map[string][]any{}
+	for _, row := range rows {
+		out[string(row[0].(pipeline.ID))] = row
+	}
+	return out, err
+}
+
+func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string, archived map[string][]any, sum *Expiry) (n int, last string, err error) {
+	now := tx.NowMS()
+	ids, err := r.candidates(tx, after)
 	if err != nil || len(ids) == 0 {
 		return 0, "", err
 	}
@@ -123,8 +167,14 @@ func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string,
 		return 0, "", err
 	}
 	var open, gone []*Item
+	var kept [][]any
 	for _, id := range ids {
 		it := items[pipeline.ID(id)]
+		if row := archived[id]; row != nil {
+			kept = append(kept, row)
+		} else if r.Archive != nil && it.LegalHold == "" {
+			continue // it was not due a moment ago: the next time
+		}
 		if !sum.count(r, it, now) {
 			continue
 		}
@@ -134,7 +184,11 @@ func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string,
 	}
 	_, _, err = c.move(tx, who, open, change{ev: Expire, cols: []string{"resolution"}, args: []any{"expired"}, keep: func(it *Item) { it.Resolution = "expired" },
 		each: func(it *Item) map[string]string {
-			return map[string]string{"loss": "the payload was dropped unprocessed", "after_days": strconv.FormatInt((now-it.QuarantinedMS)/ledger.DayMS, 10), "owner": it.Owner}
+			loss := "the payload was dropped unprocessed"
+			if r.Archive != nil {
+				loss = "the payload was archived unprocessed"
+			}
+			return map[string]string{"loss": loss, "after_days": strconv.FormatInt((now-it.QuarantinedMS)/ledger.DayMS, 10), "owner": it.Owner}
 		}})
 	if err != nil {
 		return 0, "", err
@@ -144,6 +198,9 @@ func (c *Items) expireChunk(tx *ledger.Tx, who Actor, r Retention, after string,
 		if err := c.set(tx, who, its, change{event: "payload_expired", cols: []string{"flags"}, args: []any{int64(flags)}, keep: func(it *Item) { it.Flags = flags }}); err != nil {
 			return 0, "", err
 		}
+	}
+	if err := keepArchives(tx, kept); err != nil {
+		return 0, "", err
 	}
 	return len(ids), ids[len(ids)-1], dropPayloads(tx, gone)
 }
@@ -238,10 +295,7 @@ func (c *Items) EndingSoon(ctx context.Context, who Actor, r Retention) ([]Endin
 	if err := c.Check(ctx, who, PermRead, ""); err != nil {
 		return nil, err
 	}
-	warn := r.Warn
-	if warn == 0 {
-		warn = 5 * 24 * time.Hour
-	}
+	warn := r.warning()
 	type key struct{ tenant, owner, pipeline string }
 	sums := map[key]*Ending{}
 	var out []Ending

@@ -143,6 +143,9 @@ func (c *Items) RemoveRule(ctx context.Context, who Actor, id string, version in
 }
 
 func (c *Items) decideRule(ctx context.Context, who Actor, p Permission, id string, version int, do func(*ledger.Tx, *Rule) error) error {
+	if err := c.Check(ctx, who, p, ""); err != nil {
+		return err
+	}
 	tenant := ""
 	err := c.db.Write(ctx, func(tx *ledger.Tx) error {
 		if err := tx.Lock("rules"); err != nil {

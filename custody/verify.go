@@ -57,19 +57,30 @@ func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Veri
 		}
 		trusted = append(trusted, ledger.Head{Seq: h.Seq, Hash: h.Hash})
 	}
-	rows, found, err := c.db.Verify(ctx, trusted)
-	if err != nil {
-		return v, err
+	// The chain and the items are two scans that need nothing of each other.
+	type walked struct {
+		rows  int64
+		found []ledger.Finding
+		err   error
 	}
-	v.HistoryRows = rows
-	v.Findings = append(v.Findings, found...)
-	if err := c.db.Read(ctx, func(tx *ledger.Tx) error {
-		v.Items = 0
-		return c.verifyItems(tx, &v)
-	}); err != nil {
-		return v, err
-	}
-	return v, c.db.Read(ctx, func(tx *ledger.Tx) error { return verifyRolls(tx, &v) })
+	chain := make(chan walked, 1)
+	go func() {
+		var w walked
+		w.rows, w.found, w.err = c.db.Verify(ctx, trusted)
+		chain <- w
+	}()
+	var rest Verified
+	err = c.db.Read(ctx, func(tx *ledger.Tx) error {
+		rest = Verified{}
+		if err := c.verifyItems(tx, &rest); err != nil {
+			return err
+		}
+		return verifyRolls(tx, &rest)
+	})
+	w := <-chain
+	v.HistoryRows, v.Items = w.rows, rest.Items
+	v.Findings = append(append(v.Findings, w.found...), rest.Findings...)
+	return v, firstOf(w.err, err)
 }
 
 func (v *Verified) add(place, format string, args ...any) {
@@ -81,40 +92,19 @@ func (v *Verified) add(place, format string, args ...any) {
 // vaultMS is how long a letter may be in the ledger before its vault message: they stand on two topics.
 const vaultMS = 60_000
 
+// verifyChunk is how many items are compared with their history at once.
+const verifyChunk = 2000
+
 func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
-	const lastOf = `(SELECT %s FROM dlq_message_custody_ledger h WHERE h.item = items.id AND %s ORDER BY h.seq DESC LIMIT 1)`
-	q := "SELECT " + itemColumns + ", p_item, record_key, value, headers, " + fmt.Sprintf(lastOf, "to_state", "h.to_state <> ''") + ", " + fmt.Sprintf(lastOf, "evidence", "length(h.evidence) > 0") + `
-		FROM items LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week ORDER BY id`
-	err := tx.Each(q, nil, func(scan func(...any) error) error {
-		var pItem, state *string
-		var key, value, headers, evidence []byte
-		it, err := scanItem(func(dest ...any) error {
-			return scan(append(dest, &pItem, &key, &value, &headers, &state, &evidence)...)
-		})
+	for after := ""; ; {
+		n, last, err := c.verifyItemsBehind(tx, v, after)
 		if err != nil {
 			return err
 		}
-		v.Items++
-		place := "items/" + string(it.ID)
-		switch {
-		case evidence == nil:
-			v.add(place, "its history has no row of its admission")
-		case !bytes.Equal(evidence, it.evidence()):
-			v.add(place, "its evidence was rewritten: the digest is not the one of its admission")
+		if n < verifyChunk {
+			break
 		}
-		if state != nil && State(*state) != it.State {
-			v.add(place, "its state is %s and its history says %s", it.State, *state)
-		}
-		switch {
-		case pItem == nil && it.Flags&(FlagErased|FlagExpired) == 0:
-			v.add("payloads/"+string(it.ID), "the payload is missing")
-		case pItem != nil && !bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest):
-			v.add("payloads/"+string(it.ID), "the payload was changed: its digest does not hold")
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+		after = last
 	}
 	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? ORDER BY i.id LIMIT 100",
 		[]any{tx.NowMS() - vaultMS},
@@ -134,6 +124,69 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 			v.add("items/"+item, "the item is gone and its history (row %d) is not", seq)
 			return err
 		})
+}
+
+// verifying is an item with what its payload says of itself.
+type verifying struct {
+	it      *Item
+	payload bool
+	intact  bool // the payload's digest holds
+}
+
+// verifyItemsBehind compares the next items with their payloads and with the last state and evidence of their history.
+func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n int, last string, err error) {
+	var list []verifying
+	if err := tx.Each("SELECT "+itemColumns+`, p_item, record_key, value, headers FROM items
+		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week WHERE id > ? ORDER BY id LIMIT ?`,
+		[]any{after, verifyChunk}, func(scan func(...any) error) error {
+			var pItem *string
+			var key, value, headers []byte
+			it, err := scanItem(func(dest ...any) error { return scan(append(dest, &pItem, &key, &value, &headers)...) })
+			if err != nil {
+				return err
+			}
+			list = append(list, verifying{it, pItem != nil, pItem != nil && bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest)})
+			return nil
+		}); err != nil || len(list) == 0 {
+		return 0, "", err
+	}
+	last = string(list[len(list)-1].it.ID)
+	states, evidence := map[pipeline.ID]State{}, map[pipeline.ID][]byte{}
+	if err := tx.Each("SELECT item, to_state, evidence FROM dlq_message_custody_ledger WHERE item > ? AND item <= ? ORDER BY item, seq", []any{after, last}, func(scan func(...any) error) error {
+		var id pipeline.ID
+		var to State
+		var e []byte
+		err := scan(&id, &to, &e)
+		if to != "" {
+			states[id] = to
+		}
+		if len(e) > 0 {
+			evidence[id] = e
+		}
+		return err
+	}); err != nil {
+		return 0, "", err
+	}
+	for _, x := range list {
+		v.Items++
+		place := "items/" + string(x.it.ID)
+		switch e := evidence[x.it.ID]; {
+		case e == nil:
+			v.add(place, "its history has no row of its admission")
+		case !bytes.Equal(e, x.it.evidence()):
+			v.add(place, "its evidence was rewritten: the digest is not the one of its admission")
+		}
+		if s := states[x.it.ID]; s != "" && s != x.it.State {
+			v.add(place, "its state is %s and its history says %s", x.it.State, s)
+		}
+		switch {
+		case !x.payload && x.it.Flags&(FlagErased|FlagExpired) == 0:
+			v.add("payloads/"+string(x.it.ID), "the payload is missing")
+		case x.payload && !x.intact:
+			v.add("payloads/"+string(x.it.ID), "the payload was changed: its digest does not hold")
+		}
+	}
+	return len(list), last, nil
 }
 
 func verifyRolls(tx *ledger.Tx, v *Verified) error {

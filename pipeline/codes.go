@@ -1,6 +1,9 @@
 package pipeline
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Exit codes of the command line (DESIGN 10).
 const (
@@ -21,6 +24,9 @@ type CodeInfo struct {
 	Text        string   // what happened, no payload
 	Remedy      string   // what to do
 }
+
+// IsAlert tells whether somebody is told of a code at once: alerts, and the halt that follows when letters have nowhere to go.
+func IsAlert(c Code) bool { return strings.HasPrefix(string(c), "ALERT_") || c == CodeFailureDomain }
 
 // Retryable tells whether a retry may succeed without anybody mending something.
 func (c CodeInfo) Retryable() bool { return c.Class == Transient && c.Action == ActRetry }
@@ -160,6 +166,12 @@ const (
 	CodePayloadMissing     Code = "ERR_PAYLOAD_MISSING"
 	CodePayloadUnfaithful  Code = "ERR_PAYLOAD_UNFAITHFUL"
 	CodePermissionDenied   Code = "ERR_PERMISSION_DENIED"
+	CodeArchiveFailed      Code = "ERR_ARCHIVE_FAILED"
+	CodeRetentionEnding    Code = "ALERT_RETENTION_ENDING"
+	CodeRetentionEscalated Code = "ALERT_RETENTION_ESCALATED"
+	CodeObjectiveMissed    Code = "ALERT_OBJECTIVE_MISSED"
+	CodeGlassBroken        Code = "ALERT_BREAK_GLASS"
+	CodeAlertUndelivered   Code = "ERR_ALERT_UNDELIVERED"
 	CodeUnauthenticated    Code = "ERR_UNAUTHENTICATED"
 	CodeIdempotencyReused  Code = "ERR_IDEMPOTENCY_KEY_REUSED"
 	CodeTenantForbidden    Code = "ERR_TENANT_FORBIDDEN"
@@ -627,6 +639,24 @@ var codeTable = []CodeInfo{
 	{CodeSnapshotRequired, ClassNone, ActPause, nil, ExitRefused,
 		"a bulk change needs a snapshot, not a filter",
 		"Take one first; its id, count and digest are shown."},
+	{CodeArchiveFailed, ClassNone, ActPause, nil, ExitEnvironment,
+		"the archive does not take or give an object",
+		"Look at the bucket of custody.retention.archive; nothing was dropped, expiry goes on when it is back."},
+	{CodeRetentionEnding, ClassNone, ActPause, nil, ExitRuntime,
+		"open items end soon",
+		"Triage them: redrive, resolve, discard or extend them before their retention ends."},
+	{CodeRetentionEscalated, ClassNone, ActPause, nil, ExitRuntime,
+		"open items end very soon and their owner has not acted",
+		"Triage them or extend them today."},
+	{CodeObjectiveMissed, ClassNone, ActPause, nil, ExitRuntime,
+		"open items are older than an objective allows",
+		"Look at reprieve quarantine aging and triage the oldest."},
+	{CodeGlassBroken, ClassNone, ActPause, nil, ExitRuntime,
+		"a person has taken a permission that they do not have",
+		"Ask them why; the history names what they did with it."},
+	{CodeAlertUndelivered, ClassNone, ActPause, nil, ExitEnvironment,
+		"an alert could not be delivered",
+		"Look at alerts.webhook in the worker file and at who receives it."},
 	{CodeUnauthenticated, ClassNone, ActPause, nil, ExitRefused,
 		"the caller is not known",
 		"Send Authorization: Bearer and a token of http.tokens in the worker file."},

@@ -45,12 +45,6 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 		ps = append(ps, checkPublic(doc, "keys.writers["+strconv.Itoa(i)+"].public", k.Public)...)
 	}
 	ps = append(ps, checkCallers(w, doc)...)
-	for path, what := range map[string]string{"alerts.webhook": "direct alerts",
-		"custody.retention.archive": "archives", "custody.retention.escalate": "escalations"} {
-		if doc.Has(path) {
-			ps = append(ps, notYet(doc.At(path), "", what))
-		}
-	}
 	ps = ps.Sorted()
 	return ps
 }

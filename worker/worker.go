@@ -50,7 +50,8 @@ type Worker struct {
 	status     map[string]*pipeline.Status
 	draining   bool
 
-	door atomic.Pointer[door] // nil while nothing is taken
+	door   atomic.Pointer[door] // nil while nothing is taken
+	alarms chan Alert           // of pipelines, told beside their work
 }
 
 // New prepares a worker. It starts nothing and opens nothing. Codes: ERR_KEY_UNKNOWN.
@@ -59,7 +60,7 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{o: o, keys: keys, registries: map[string]codec.Registry{}, status: map[string]*pipeline.Status{}}
+	w := &Worker{o: o, keys: keys, registries: map[string]codec.Registry{}, status: map[string]*pipeline.Status{}, alarms: make(chan Alert, 64)}
 	for _, pp := range o.Plan.Pipelines {
 		w.status[pp.Config.Name] = &pipeline.Status{Name: pp.Config.Name, State: pipeline.StateStopped, Digest: pp.Digest}
 	}
@@ -116,6 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		n   int
 		err error
 	}
+	wg.Go(func() { w.deliver(ctx) })
 	if slices.Contains(w.o.Roles, RolePipelines) {
 		closing, err := w.openVersions(ctx)
 		if err != nil {
@@ -142,6 +144,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if slices.Contains(w.o.Roles, RoleCustodian) {
 		wg.Go(func() { w.custodians(ctx) })
 		wg.Go(func() { w.superviseIntake(ctx) })
+		wg.Go(func() { w.superviseCare(ctx) })
 		if w.o.Plan.Vaulted() {
 			wg.Go(func() { w.superviseKeys(ctx) })
 		}
@@ -212,7 +215,12 @@ func (w *Worker) fail(name, state string, err error) {
 // runOnce builds a pipeline, runs it and closes everything it opened.
 func (w *Worker) runOnce(ctx context.Context, pp *PipelinePlan) error {
 	name := pp.Config.Name
+	told := pipeline.Code("")
 	parts, err := w.build(ctx, pp, func(h engine.Health) {
+		if h.Code != told && pipeline.IsAlert(h.Code) {
+			w.alarm(Alert{Code: h.Code, Detail: map[string]string{"pipeline": name, "place": h.Place}})
+		}
+		told = h.Code
 		w.set(name, func(s *pipeline.Status) {
 			s.State, s.Ready, s.Code, s.Place, s.Assigned = pipeline.StateRunning, h.Ready, h.Code, h.Place, h.Assigned
 			s.Text, s.Remedy = "", ""

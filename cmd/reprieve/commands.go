@@ -10,7 +10,7 @@ import (
 func (a *app) commands() []*cobra.Command {
 	return slices.Concat(
 		group("pipelines", a.runCmd(), a.checkCmd(), a.tryCmd(), a.testCmd(), a.schemaCmd(), a.topicsCmd(), a.policyCmd(), a.pipelineCmd()),
-		group("custody", a.quarantineCmd(), a.ruleCmd(), a.redriveCmd(), a.transformCmd(), a.pluginCmd(), a.conformCmd(), a.ledgerCmd(), a.adoptCmd()),
+		group("custody", a.quarantineCmd(), a.ruleCmd(), a.redriveCmd(), a.transformCmd(), a.pluginCmd(), a.conformCmd(), a.ledgerCmd(), a.adoptCmd(), a.glassCmd()),
 		group("other", a.demoCmd(), a.embeddedCmd(), a.docsCmd(), a.explainCmd(), a.versionCmd()),
 	)
 }

@@ -89,7 +89,8 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		co.Opener, co.Sealer = d.vault.Opener, d.vault.Sealer
 	}
 	d.items = custody.New(d.db, co)
-	return d, nil
+	d.who, err = d.items.Granted(ctx, d.who)
+	return d, err
 }
 
 // source opens random access to a cluster of the worker file, by name or by the id that items carry, once.

@@ -1,3 +1,6 @@
 package main
 
-import _ "gocloud.dev/secrets/hashivault" // hashivault://: Vault, OpenBao and what speaks their transit API
+import (
+	_ "gocloud.dev/blob/fileblob"      // file://: a folder as an archive
+	_ "gocloud.dev/secrets/hashivault" // hashivault://: Vault, OpenBao and what speaks their transit API
+)

@@ -19,6 +19,10 @@ func (a *app) ledgerCmd() *cobra.Command {
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.LegalHold(ctx, d.who, t, f.matter)
 			}),
+		a.changeCmd("extend", "Move the end of items, by a decision with a reason", "extended", "for,reason",
+			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
+				return d.items.Extend(ctx, d.who, t, a.clock().Add(f.life), f.reason)
+			}),
 		a.changeCmd("unhold", "Lift the legal hold of items", "let go", "reason",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Unhold(ctx, d.who, t, f.reason)
@@ -196,7 +200,7 @@ func (a *app) expireCmd() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use: "expire", Short: "End what is past its retention: payloads go, the loss of open items is recorded",
-		Long: "A worker with the role custodian does this every hour. The horizons are those of custody.retention; a legal hold and an item's own\n" +
+		Long: "A worker with the role custodian does this every ten minutes. The horizons are those of custody.retention; a legal hold and an item's own\n" +
 			"end win over them. --dry-run counts what would end now and who is to be told of what ends soon.",
 		Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -209,6 +213,12 @@ func (a *app) expireCmd() *cobra.Command {
 			if dry {
 				return a.expireDry(c.Context(), d, r)
 			}
+			bucket, closing, err := d.plan.Archive(c.Context())
+			if err != nil {
+				return err
+			}
+			defer closing()
+			r.Archive = bucket
 			e, err := d.items.Expire(c.Context(), d.who, r)
 			if err != nil {
 				return err

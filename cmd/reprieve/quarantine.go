@@ -87,6 +87,7 @@ func (a *app) quarantineCmd() *cobra.Command {
 type changeFlags struct {
 	ticket, owner, text, reason, evidence, as, matter string
 	marks                                             []string
+	life                                              time.Duration
 }
 
 // changeCmd makes a verb that changes items.
@@ -129,6 +130,8 @@ func (a *app) changeCmd(name, short, done, wants string, do func(context.Context
 			c.Flags().StringVar(&f.evidence, "evidence", "", "what proves it: a ticket, a report, a transaction")
 		case "matter":
 			c.Flags().StringVar(&f.matter, "matter", "", "what the legal hold is for: a case, an order")
+		case "for":
+			c.Flags().DurationVar(&f.life, "for", 0, "how long from now they stay, for example 720h")
 		case "marks":
 			c.Flags().StringSliceVar(&f.marks, "marks", nil, "the marks, with commas")
 		case "as":
@@ -237,10 +240,28 @@ func short(s string, most int) string {
 	return s
 }
 
+// revealArchived shows an item as its archive keeps it.
+func (a *app) revealArchived(ctx context.Context, d *desk, id pipeline.ID, reason string) error {
+	bucket, closing, err := d.plan.Archive(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	if bucket == nil {
+		return pipeline.Errorf(pipeline.CodeInputInvalid, "custody.retention.archive", "the worker file names no archive")
+	}
+	b, err := d.items.ReadArchive(ctx, d.who, bucket, id, reason)
+	if err != nil {
+		return err
+	}
+	_, err = a.out.Write(append(b, '\n'))
+	return err
+}
+
 func (a *app) revealCmd() *cobra.Command {
 	var o opening
 	var reason string
-	var original bool
+	var original, archived bool
 	c := &cobra.Command{
 		Use: "reveal ID", Short: "Show the bytes that the ledger holds of an item, for a reason that is written down",
 		Long: "Reveal shows what redaction left of an item. With --original it opens the vault and shows the record as it came, secrets\n" +
@@ -252,6 +273,9 @@ func (a *app) revealCmd() *cobra.Command {
 				return err
 			}
 			defer d.Close()
+			if archived {
+				return a.revealArchived(c.Context(), d, pipeline.ID(args[0]), reason)
+			}
 			open := d.items.Open
 			if original {
 				open = d.items.OpenOriginal
@@ -282,5 +306,6 @@ func (a *app) revealCmd() *cobra.Command {
 	o.flags(c, a)
 	c.Flags().StringVar(&reason, "reason", "", "why you must see it")
 	c.Flags().BoolVar(&original, "original", false, "the record as it came, from the vault")
+	c.Flags().BoolVar(&archived, "archived", false, "the item from the archive, after its retention ended")
 	return c
 }
