@@ -250,6 +250,7 @@ func integer(text []byte) (i int64, u uint64, kind kind) {
 		return int64(u), 0, kindInt
 	case !neg:
 		return 0, u, kindUint
+	case u == 0: // -0 is no integer that keeps its text
 	case u <= 1<<63:
 		return -int64(u), 0, kindInt
 	}

@@ -226,3 +226,25 @@ func FuzzParseExact(f *testing.F) {
 		}
 	})
 }
+
+// A number keeps its text: -0 is no integer, because an integer has no such one.
+func TestMinusZeroKeepsItsText(t *testing.T) {
+	v, err := ValueOf("view.n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"-0", "0", "-0.0", "-1"} {
+		if got, ok, err := v.Append(nil, batchOf(rec("n", num(s))), 0); string(got) != s || !ok || err != nil {
+			t.Errorf("%s is written as %s (%v, %v)", s, got, ok, err)
+		}
+	}
+	for _, src := range []string{"view.n == 0", "view.n == -0", "!(view.n < 0)", "view.n + 1 == 1"} {
+		c, err := Condition(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := c.Eval(batchOf(rec("n", num("-0"))), 0); !ok || err != nil {
+			t.Errorf("%s of -0: %v, %v", src, ok, err)
+		}
+	}
+}

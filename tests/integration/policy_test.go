@@ -79,7 +79,7 @@ func TestAPolicyIsCanariedActivatedAndRolledBack(t *testing.T) {
 	c := startCluster(t)
 	l := &policyLab{Lab: lab.New(t, c.Properties["bootstrap.servers"]), t: t}
 	key := []string{"--credential", l.Key("platform")}
-	w := l.Start("--roles", "pipelines", "pipelines/billing.yaml")
+	w := l.Start("pipelines/billing.yaml")
 	l.invoices(20)
 	l.settled()
 	if got := l.versions(0); len(got) != 1 {
@@ -153,7 +153,7 @@ func TestAPolicyIsCanariedActivatedAndRolledBack(t *testing.T) {
 	}
 	from = l.next
 	l.invoices(20)
-	w = l.Start("--roles", "pipelines", "pipelines/billing.yaml")
+	w = l.Start("pipelines/billing.yaml")
 	l.settled()
 	if got := l.versions(from); len(got) != 1 || len(got[ch.Version]) == 0 {
 		t.Errorf("a cold start worked by %v, not by %s", got, ch.Version)
@@ -168,7 +168,7 @@ func TestAPausedPartitionGoesOnAfterTheRollback(t *testing.T) {
 	c := startCluster(t)
 	l := &policyLab{Lab: lab.New(t, c.Properties["bootstrap.servers"]), t: t}
 	key := []string{"--credential", l.Key("platform")}
-	w := l.Start("--roles", "pipelines", "pipelines/billing.yaml")
+	w := l.Start("pipelines/billing.yaml")
 	l.invoices(5)
 	l.settled()
 	file := l.policyFile("broken", "reject:\n  - {name: divides, when: '100 / (view.amount_minor - view.amount_minor) > 1'}\n")
@@ -208,7 +208,7 @@ func TestHostileControlEntriesChangeNothing(t *testing.T) {
 	one := change{}
 	l.JSON(&one, append([]string{"policy", "rollback", "billing", "--reason", "r"}, key...)...)
 	l.JSON(&ch, append([]string{"policy", "activate", "billing", l.policyFile("two", ""), "--reason", "again"}, key...)...)
-	w := l.Start("--roles", "pipelines", "pipelines/billing.yaml")
+	w := l.Start("pipelines/billing.yaml")
 	l.Until(30*time.Second, "the version in force", func() bool { return l.Policies(w).Policy == ch.Version })
 
 	var entries []pipeline.Record
