@@ -88,10 +88,11 @@ fast)
 	report
 	;;
 chaos)
-	start_services kafka
+	start_services kafka postgres
 	layer "build" go build ./...
 	use_services
-	layer "crash" go test -timeout 60m -v -run Chaos ./tests/chaos
+	export ITEMS=${ITEMS:-200000}
+	layer "crash" go test -timeout 90m -v -run Chaos ./tests/chaos
 	report
 	;;
 all)

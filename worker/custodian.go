@@ -83,7 +83,11 @@ func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) erro
 		return err
 	}
 	defer db.Close()
-	s, err := w.o.Plan.seat(ctx, name, in, seatOptions{keys: w.keys, log: w.o.Log, group: w.o.Plan.Config.Topics.Prefix + ".custodian"})
+	instance := ""
+	if w.o.InstanceID != "" {
+		instance = w.o.InstanceID + "-" + name
+	}
+	s, err := w.o.Plan.seat(ctx, name, in, seatOptions{keys: w.keys, log: w.o.Log, group: w.o.Plan.Config.Topics.Prefix + ".custodian", instance: instance})
 	if err != nil {
 		return err
 	}

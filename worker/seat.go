@@ -25,6 +25,9 @@ type seatOptions struct {
 	keys  Keys
 	log   *slog.Logger
 	group string
+	// instance is static membership of the group: a restart keeps its partitions. Each cluster has its own member, also where two
+	// names stand for one cluster. "" is dynamic.
+	instance string
 }
 
 // seat opens what one custodian reads with. Codes: ERR_CONFIG_*, ERR_BROKER_*.
@@ -44,7 +47,7 @@ func (p *Plan) seat(ctx context.Context, name string, in *intake, o seatOptions)
 	}
 	t := p.topicsOf(in)
 	s.topics = custody.RebuildTopics(t)
-	src, err := kafka.NewSource(kafka.SourceConfig{Cluster: s.cluster, Group: o.group, Topics: s.topics, Pool: pipeline.NewPool(&pipeline.Layout{}), MaxBatch: 500, Log: o.log})
+	src, err := kafka.NewSource(kafka.SourceConfig{Cluster: s.cluster, Group: o.group, Topics: s.topics, Pool: pipeline.NewPool(&pipeline.Layout{}), MaxBatch: 500, InstanceID: o.instance, Log: o.log})
 	if err != nil {
 		return nil, err
 	}
