@@ -15,7 +15,7 @@ import (
 // KafkaOptions says how to start a broker.
 type KafkaOptions struct {
 	Dir        string // data and log; kept after Stop. "" is a temporary one that goes with it
-	Properties string // lines for server.properties, behind ours
+	Properties string // lines for server.properties, behind ours; @BROKER@ and @CONTROLLER@ are its ports
 	Features   []string
 }
 
@@ -89,7 +89,7 @@ func (k *KafkaServer) format(o KafkaOptions) error {
 		return err
 	}
 	text := strings.NewReplacer("@BROKER@", strconv.Itoa(broker), "@CONTROLLER@", strconv.Itoa(controller),
-		"@DATA@", filepath.Join(k.dir, "data")).Replace(string(b)) + o.Properties + "\n"
+		"@DATA@", filepath.Join(k.dir, "data")).Replace(string(b) + o.Properties + "\n")
 	if err := os.WriteFile(k.conf, []byte(text), 0o644); err != nil {
 		return err
 	}
