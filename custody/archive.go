@@ -7,6 +7,7 @@ import (
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/seal"
 )
 
@@ -23,6 +24,14 @@ type Archived struct {
 	Form
 	Record json.RawMessage `json:"record"`
 	Enc    string          `json:"enc,omitempty"`
+	// Original is the record as the source held it, when it stands in the vault: sealed as it is there.
+	Original *ArchivedOriginal `json:"original,omitempty"`
+}
+
+// ArchivedOriginal is a sealed record of the vault.
+type ArchivedOriginal struct {
+	Enc    string `json:"enc"`
+	Sealed []byte `json:"sealed"`
 }
 
 // archiveName is the object of one item: by day, so that a bucket can be listed.
@@ -38,14 +47,24 @@ func (c *Items) archive(ctx context.Context, bucket Bucket, items []*Item) (rows
 			continue
 		}
 		var b Bytes
+		var original *ArchivedOriginal
 		if err := c.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+			original = nil
+			if it.Faithful == deadletter.Vault {
+				switch s, err := readVault(tx, it); {
+				case err == nil:
+					original = &ArchivedOriginal{s.enc, s.sealed}
+				case pipeline.CodeOf(err) != pipeline.CodePayloadMissing:
+					return err
+				}
+			}
 			b, err = c.sealed(tx, it)
 			return err
 		}); err != nil {
 			return nil, err
 		}
 		rec := &pipeline.Record{Offset: it.Original.Offset, TimeMS: it.OriginalMS, TimeType: it.TimeType, Key: b.Key, Value: b.Value, Headers: b.Headers}
-		text, err := json.Marshal(Archived{Form: it.Form(), Record: pipeline.AppendForm(nil, it.Original.TP, rec), Enc: it.Enc})
+		text, err := json.Marshal(Archived{Form: it.Form(), Record: pipeline.AppendForm(nil, it.Original.TP, rec), Enc: it.Enc, Original: original})
 		if err != nil {
 			return nil, err
 		}

@@ -2,9 +2,11 @@ package custody_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"reprieve.dev/custody"
 	"reprieve.dev/custody/custodytest"
@@ -338,6 +340,39 @@ func TestStrippedBytesAreNotFaithful(t *testing.T) {
 		}
 		if _, err := s.items.Faithful(e.Ctx, e.Show(t, letter.Letter.Item).Item); pipeline.CodeOf(err) != pipeline.CodePayloadUnfaithful {
 			t.Error(err)
+		}
+	})
+}
+
+// An archive keeps what the vault held as it was: sealed, so that a destroyed key closes it too.
+func TestAnArchiveKeepsTheSealedOriginal(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		s := newSealing(t, e)
+		letter, vault := s.withheld(t, 1, "secret "+plantedCard)
+		s.take(t, []custody.Arrival{letter}, []custody.TakenVault{vault})
+		e.Turn(31 * 24 * time.Hour)
+		bucket := folder{}
+		if x, err := e.Items.Expire(e.Ctx, custodytest.Worker, custody.Retention{Archive: bucket}); err != nil || x.Expired != 1 || len(bucket) != 1 {
+			t.Fatal(x, err)
+		}
+		if n := s.rows(t, "vault"); n != 0 {
+			t.Errorf("%d sealed records are left", n)
+		}
+		for _, object := range bucket {
+			if bytes.Contains(object, []byte(plantedCard)) {
+				t.Error("the archive holds the card")
+			}
+			var a custody.Archived
+			if err := json.Unmarshal(object, &a); err != nil || a.Original == nil {
+				t.Fatalf("%s: %v", object, err)
+			}
+			plain, err := s.opener.Open("acme", a.Original.Enc, a.Original.Sealed, []byte(letter.Letter.Item))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, value, _, err := deadletter.UnpackRecord(plain); err != nil || string(value) != "secret "+plantedCard {
+				t.Errorf("%q %v", value, err)
+			}
 		}
 	})
 }
