@@ -20,6 +20,9 @@ type Adoption struct {
 	Pipeline string
 	Cluster  string // where the original topics are; empty: the cluster of the dead-letter topic
 	Release  string
+	// Identify reads names that stand in the record or its headers; nil: only those that the letter says itself. One goroutine calls
+	// it at a time.
+	Identify func(topic string, r *pipeline.Record) pipeline.Identity
 }
 
 // CustodianOptions are what a custodian works with.

@@ -489,3 +489,26 @@ func TestSignedHeadsReachTheAuditTopic(t *testing.T) {
 		}
 	})
 }
+
+// What the worker file says about where names stand is read before the letter is redacted.
+func TestAdoptedLettersAreIdentified(t *testing.T) {
+	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+		l := newLab(t, s)
+		l.cl.Append(pipeline.TP{Topic: "orders.dlq"}, pipeline.Record{TimeMS: custodytest.Start.UnixMilli(), Key: []byte("k"), Value: []byte(`{"id": "o-1"}`), Headers: []pipeline.Header{
+			{Name: "__connect.errors.topic", Value: []byte("orders")}, {Name: "__connect.errors.partition", Value: []byte("0")}, {Name: "__connect.errors.offset", Value: []byte("7")},
+			{Name: "__connect.errors.exception.class.name", Value: []byte("org.example.Broken")}, {Name: "tenant", Value: []byte("globex")}}})
+		k, _ := l.custodian(l.Items, func(o *custody.CustodianOptions) {
+			o.Adopt = map[string]custody.Adoption{"orders.dlq": {Consumer: "orders-sink", Tenant: "acme", Identify: func(topic string, r *pipeline.Record) pipeline.Identity {
+				return pipeline.Identity{Tenant: string(r.Headers[len(r.Headers)-1].Value), EventID: string(r.Value[8:11])}
+			}}}
+		})
+		stop := run(k)
+		l.passed(k)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.count("tenant=globex event=o-1 consumer=orders-sink dialect=connect"); n != 1 {
+			t.Fatal(n)
+		}
+	})
+}

@@ -326,6 +326,16 @@ func (k *Custodian) adopt(l *deadletter.Letter, at pipeline.Position, rec *pipel
 			*to = v
 		}
 	}
+	if a.Identify != nil {
+		id := a.Identify(at.Topic, &pipeline.Record{Offset: rec.Offset, TimeMS: rec.TimeMS, TimeType: rec.TimeType, Key: l.Key, Value: l.Value, Headers: l.Headers})
+		for _, f := range [...]struct {
+			to *string
+			v  string
+		}{{&l.Identity.Tenant, id.Tenant}, {&l.Identity.EventID, id.EventID}, {&l.Identity.Entity, id.Entity}, {&l.Identity.BusinessID, id.BusinessID},
+			{&l.Identity.Token, id.Token}, {&l.Identity.Version, id.Version}} {
+			set(f.to, f.v)
+		}
+	}
 	set(&l.Identity.Consumer, a.Consumer)
 	set(&l.Identity.Tenant, a.Tenant)
 	set(&l.Identity.Release, a.Release)

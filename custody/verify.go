@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +23,8 @@ type Verified struct {
 	Items       int64
 	Heads       int64
 	Findings    []ledger.Finding
+
+	weeks map[int64]int // payloads that are missing, by week
 }
 
 // OK tells whether everything holds.
@@ -106,6 +110,9 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 		}
 		after = last
 	}
+	if err := v.dropped(tx); err != nil {
+		return err
+	}
 	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? ORDER BY i.id LIMIT 100",
 		[]any{tx.NowMS() - vaultMS},
 		func(scan func(...any) error) error {
@@ -124,6 +131,33 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 			v.add("items/"+item, "the item is gone and its history (row %d) is not", seq)
 			return err
 		})
+}
+
+// missing names a payload that is gone; of very many in one week the week, too: a partition of the table was dropped.
+func (v *Verified) missing(it *Item) {
+	if v.weeks == nil {
+		v.weeks = map[int64]int{}
+	}
+	if v.weeks[it.PayloadWeek]++; v.weeks[it.PayloadWeek] <= 20 {
+		v.add("payloads/"+string(it.ID), "the payload is missing")
+	}
+}
+
+// dropped names the weeks of which no payload is left.
+func (v *Verified) dropped(tx *ledger.Tx) error {
+	for _, week := range slices.Sorted(maps.Keys(v.weeks)) {
+		var left int64
+		if _, err := tx.Row("SELECT count(*) FROM (SELECT 1 FROM payloads WHERE week = ? LIMIT 1) x", []any{week}, &left); err != nil {
+			return err
+		}
+		if n := v.weeks[week]; left == 0 {
+			v.add("payloads_w"+strconv.FormatInt(week, 10), "all payloads of the week that begins on %s are gone, %d of items that need theirs: the partition was dropped",
+				time.UnixMilli(week*ledger.WeekMS).UTC().Format(time.DateOnly), n)
+		} else if n > 20 {
+			v.add("payloads", "and %d more payloads of one week are missing", n-20)
+		}
+	}
+	return nil
 }
 
 // verifying is an item with what its payload says of itself.
@@ -181,7 +215,7 @@ func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n i
 		}
 		switch {
 		case !x.payload && x.it.Flags&(FlagErased|FlagExpired) == 0:
-			v.add("payloads/"+string(x.it.ID), "the payload is missing")
+			v.missing(x.it)
 		case x.payload && !x.intact:
 			v.add("payloads/"+string(x.it.ID), "the payload was changed: its digest does not hold")
 		}

@@ -62,6 +62,7 @@ func verifyFinds(t *testing.T, open func(testing.TB) ledgertest.Store) {
 	}{
 		{"one flipped byte of a payload", []string{"UPDATE payloads SET value = " + bytesOf("7a") + " WHERE item = '" + id + "'"}, []string{"payloads/" + id}},
 		{"a payload that is gone", []string{"DELETE FROM payloads WHERE item = '" + id + "'"}, []string{"payloads/" + id}},
+		{"a dropped partition", []string{"DELETE FROM payloads"}, []string{"payloads/", "payloads_w2958"}},
 		{"a null that became empty", []string{"UPDATE payloads SET record_key = NULL WHERE item = '" + id + "'"}, []string{"payloads/" + id}},
 		{"a rewritten reason", []string{"UPDATE items SET reason = 'all is well' WHERE id = '" + id + "'"}, []string{"items/" + id}},
 		{"a rewritten position", []string{"UPDATE items SET source_offset = 99 WHERE id = '" + id + "'"}, []string{"items/" + id}},

@@ -45,6 +45,7 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 		ps = append(ps, checkPublic(doc, "keys.writers["+strconv.Itoa(i)+"].public", k.Public)...)
 	}
 	ps = append(ps, checkCallers(w, doc)...)
+	ps = append(ps, checkAdopted(w, doc)...)
 	ps = ps.Sorted()
 	return ps
 }

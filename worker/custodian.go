@@ -15,7 +15,7 @@ import (
 
 // intakes are the topics that custodians read, by cluster: dead letters of our pipelines and adopted ones, vaults, settlements and
 // outcomes of the clusters that pipelines read from.
-func (p *Plan) intakes() map[string]*intake {
+func (p *Plan) intakes(ctx context.Context) map[string]*intake {
 	out := map[string]*intake{}
 	of := func(cluster string) *intake {
 		if out[cluster] == nil {
@@ -34,8 +34,8 @@ func (p *Plan) intakes() map[string]*intake {
 		in := of(a.Cluster)
 		in.letters[a.Topic] = true
 		ad := custody.Adoption{Dialect: a.Dialect, Consumer: a.Consumer}
-		if a.Tenant.From == "fixed" {
-			ad.Tenant = a.Tenant.Value
+		if id, err := adoptedIdentity(a); err == nil && id != nil { // check has told what is wrong with it
+			ad.Identify = identify(ctx, id)
 		}
 		in.adopt[a.Topic] = ad
 	}
@@ -52,7 +52,7 @@ type intake struct {
 // custodians runs one custodian for each cluster until ctx ends.
 func (w *Worker) custodians(ctx context.Context) {
 	var wg sync.WaitGroup
-	for name, in := range w.o.Plan.intakes() {
+	for name, in := range w.o.Plan.intakes(ctx) {
 		wg.Go(func() { w.superviseCustodian(ctx, name, in) })
 	}
 	wg.Wait()

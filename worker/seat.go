@@ -116,7 +116,7 @@ func (p *Plan) Accounts(ctx context.Context, items *custody.Items, who custody.A
 }
 
 func (p *Plan) eachCluster(ctx context.Context, f func(name string, in *intake, t custody.Topics) error) error {
-	all := p.intakes()
+	all := p.intakes(ctx)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		c, err := p.Cluster(name)
 		if err != nil {
@@ -142,7 +142,7 @@ func (p *Plan) eachCluster(ctx context.Context, f func(name string, in *intake, 
 
 // Rebuild fills an empty ledger from the topics of every cluster that custodians read. Codes: as custody.Rebuild, ERR_CONFIG_*.
 func (p *Plan) Rebuild(ctx context.Context, items *custody.Items, who custody.Actor, keys Keys, log *slog.Logger, group string, progress func(cluster string, done, total int64)) (out custody.Rebuilt, err error) {
-	all := p.intakes()
+	all := p.intakes(ctx)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s, err := p.seat(ctx, name, all[name], seatOptions{keys: keys, log: log, group: group})
 		if err != nil {
