@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -274,6 +275,9 @@ func (w *world) size(ctx context.Context, topics ...string) (n int64, err error)
 	return n, nil
 }
 
+// keeperLine is what asks for a custodian: without one nobody publishes the keys that a pipeline would seal to.
+var keeperLine = regexp.MustCompile(`(?m)^  keeper:.*\n`)
+
 // pipelineFiles writes the billing example with topics and a group of its own, and returns the folder and the topics to create.
 func (w *world) pipelineFiles(name string) (string, []topic, error) {
 	dir := filepath.Join(w.dir, name)
@@ -303,12 +307,12 @@ func (w *world) pipelineFiles(name string) (string, []topic, error) {
 		s := string(text)
 		switch {
 		case strings.HasPrefix(path, "pipelines/"):
-			s = names.Replace(s)
+			s = strings.Replace(names.Replace(s), "encrypt: true", "encrypt: false", 1) // nothing fails here, so nothing is sealed
 			if w.lane.eos {
 				s = strings.Replace(s, "delivery: at_least_once", "delivery: exactly_once", 1)
 			}
 		case path == "reprieve.yaml":
-			s += "topics: {prefix: " + prefix + "}\n"
+			s = keeperLine.ReplaceAllString(s, "") + "topics: {prefix: " + prefix + "}\n"
 		}
 		return os.WriteFile(filepath.Join(dir, path), []byte(s), 0o644)
 	})
