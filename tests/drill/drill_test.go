@@ -180,9 +180,7 @@ func redriveAll(t *testing.T, a *audit, l *lab.Lab, g *provider, s settings, x s
 	operator, finance := []string{"--credential", l.Key("operator")}, []string{"--credential", l.Key("finance")}
 	done := int64(0)
 	l.Until(3*time.Minute, "custody of all of them", func() bool {
-		var r struct{ Changed int64 }
-		l.JSON(&r, append([]string{"quarantine", "triage", "class=" + class + " state=DEAD_LETTERED confirmed=yes", "--ticket", "OUTAGE-1", "--yes"}, operator...)...)
-		done += r.Changed
+		done += l.Triage("class="+class+" state=DEAD_LETTERED confirmed=yes", "OUTAGE-1")
 		return done == int64(want)
 	})
 	a.say("triaged: %d", done)

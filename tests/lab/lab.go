@@ -215,6 +215,17 @@ func (l *Lab) JSON(into any, args ...string) {
 	}
 }
 
+// Triage triages what a selection has now, as the operator, and returns how many items that were: none is no failure.
+func (l *Lab) Triage(selection, ticket string) int64 {
+	l.T.Helper()
+	out, errs, code := l.Run("quarantine", "triage", selection, "--ticket", ticket, "--yes", "--credential", l.Key("operator"), "-o", "json")
+	var r struct{ Changed int64 }
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 && code != 4 {
+		l.T.Fatalf("triage %s: exit %d, %v\n%s%s", selection, code, err, out, errs)
+	}
+	return r.Changed
+}
+
 // Worker is a running `reprieve run`.
 type Worker struct {
 	cmd  *exec.Cmd
