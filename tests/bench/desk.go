@@ -48,7 +48,7 @@ func newDesk(ctx context.Context, items int) (d *desk, err error) {
 		return d, err
 	}
 	d.retry = d.id + ".r.retry"
-	if err := d.create(ctx, d.topics...); err != nil {
+	if err := seal.WriteSecret(filepath.Join(d.files, "keys", "keeper"), 32); err != nil {
 		return d, err
 	}
 	approvers := "approvers:\n"
@@ -62,16 +62,21 @@ func newDesk(ctx context.Context, items int) (d *desk, err error) {
 		}
 		approvers += fmt.Sprintf("  - {subject: %s, public: %q, roles: %s}\n", s.Subject(), s.Verifier().Text(), roles)
 	}
-	if err := d.edit("reprieve.yaml", "http:", approvers+"bounds: {redrive: 20000/s}\nhttp:"); err != nil {
+	if err := d.edit("reprieve.yaml", "\nhttp:", "\n"+approvers+"bounds: {redrive: 20000/s}\nhttp:"); err != nil {
 		return d, err
 	}
 	if err := d.edit("pipelines/billing.yaml", "ceiling: 50/s", "ceiling: 20000/s"); err != nil {
 		return d, err
 	}
-	if _, err := d.reprieve(ctx, "", "ledger", "migrate"); err != nil {
+	if err := os.Remove(filepath.Join(d.files, "pipelines", "adjustments.yaml")); err != nil {
 		return d, err
 	}
-	return d, os.Remove(filepath.Join(d.files, "pipelines", "adjustments.yaml"))
+	for _, args := range [][]string{{"topics", "apply", "--partitions", "12"}, {"ledger", "migrate"}} {
+		if _, err := d.reprieve(ctx, "", args...); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
 }
 
 func (d *desk) close() {
@@ -137,7 +142,8 @@ func (d *desk) quarantine(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("%d of %d invoices came into custody in 5 minutes", done, d.records)
+			text, _ := os.ReadFile(w.log) // for who looks for the cause
+			return fmt.Errorf("%d of %d invoices came into custody in 5 minutes\n%s", done, d.records, text[max(0, len(text)-3000):])
 		}
 		out, _ := d.reprieve(ctx, "operator", "quarantine", "triage", "state=DEAD_LETTERED confirmed=yes", "--ticket", "BENCH-1", "--yes", "-o", "json") // none yet is an exit code
 		var r struct{ Changed int }
@@ -145,8 +151,16 @@ func (d *desk) quarantine(ctx context.Context) error {
 			return fmt.Errorf("triage: %w\n%s", err, out)
 		}
 		done += r.Changed
+		pause(ctx, 500*time.Millisecond) // between two looks
 	}
 	return d.edit("policies/billing.yaml", closedBooks, "")
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // plan makes an approved manifest of a selection.
@@ -171,4 +185,3 @@ func (d *desk) run(ctx context.Context, digest string) error {
 	_, err := d.reprieve(ctx, "operator", "redrive", "run", digest, "-o", "json")
 	return err
 }
-
