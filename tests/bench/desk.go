@@ -32,7 +32,7 @@ const closedBooks = "  - {name: closed-books, when: view.seq > 0}\n"
 
 func newDesk(ctx context.Context, items int) (d *desk, err error) {
 	d = &desk{}
-	if d.world, err = newWorld(ctx, items); err != nil {
+	if d.world, err = newWorld(ctx, lane{name: "redrive"}, items); err != nil {
 		return nil, err
 	}
 	if d.ledger = os.Getenv("REPRIEVE_TEST_POSTGRES"); d.ledger == "" {
