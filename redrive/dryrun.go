@@ -195,6 +195,7 @@ type dryRun struct {
 	oldest  int64
 	items   map[pipeline.ID]map[string]string // measures of each item
 	tried   []Trial                           // of the chunk in work
+	there   map[pipeline.ID]custody.Bytes     // of the chunk in work, from source topics
 }
 
 type summed struct {
@@ -246,6 +247,17 @@ func (d *dryRun) chunk(ctx context.Context, lines []Line, of []traits) error {
 	}); err != nil {
 		return err
 	}
+	var plain []*custody.Item
+	for i := range lines {
+		if it := items[lines[i].Item]; it != nil && lines[i].Repair == "" && lines[i].Newer == "" {
+			plain = append(plain, it)
+		}
+	}
+	there, err := d.s.items.SourceBytes(ctx, plain)
+	if err != nil {
+		return err
+	}
+	d.there = there
 	d.tried = d.tried[:0]
 	for i := range lines {
 		it := items[lines[i].Item]
@@ -398,7 +410,10 @@ func (d *dryRun) note(text string) {
 // bytes reads what would be sent, and repeats its repair bit for bit from the original bytes.
 func (d *dryRun) bytes(ctx context.Context, it *custody.Item, l *Line) (b custody.Bytes, err error) {
 	if l.Repair == "" {
-		b, err = d.s.items.Faithful(ctx, it)
+		var ok bool
+		if b, ok = d.there[it.ID]; !ok {
+			b, err = d.s.items.Faithful(ctx, it)
+		}
 		if err == nil && pipeline.Digest(d.s.id.Digest(b.Value)) != l.Digest {
 			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
 		}

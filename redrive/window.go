@@ -152,10 +152,10 @@ func (e *executor) ends(ctx context.Context) (map[pipeline.TP]int64, error) {
 
 // prepare makes the signed messages. An item that cannot be sent is noted, not dropped.
 func (e *executor) prepare(ctx context.Context, f *flight) error {
-	// What the ledger holds is read in one go; what stands in the source topic one by one.
+	// What the ledger holds is read in one go, and what stands in source topics a partition at a time.
 	changed := map[pipeline.ID]bool{}
 	repairs := map[pipeline.ID]string{}
-	var held []*custody.Item
+	var held, elsewhere []*custody.Item
 	for _, it := range f.items {
 		switch l := f.lines[it.ID]; {
 		case it.Repair != l.Repair && (l.Repair != "" || it.SentFrom == custody.Repaired):
@@ -163,7 +163,13 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 		case l.Repair != "" || it.Faithful == deadletter.Inline:
 			repairs[it.ID] = l.Repair
 			held = append(held, it)
+		default:
+			elsewhere = append(elsewhere, it)
 		}
+	}
+	there, err := e.s.items.SourceBytes(ctx, elsewhere)
+	if err != nil {
+		return err
 	}
 	var found map[pipeline.ID]custody.Bytes
 	var failed map[pipeline.ID]error
@@ -176,6 +182,9 @@ func (e *executor) prepare(ctx context.Context, f *flight) error {
 	for _, it := range f.items {
 		l := f.lines[it.ID]
 		b, ok := found[it.ID]
+		if !ok {
+			b, ok = there[it.ID]
+		}
 		err := failed[it.ID]
 		switch {
 		case err != nil:

@@ -88,6 +88,9 @@ func (d *desk) spent(ctx context.Context, digest string) (items int64, took time
 
 // paced runs two executors over two halves of what is left, for a while, and counts what they sent.
 func (d *desk) paced(ctx context.Context) (busiest, sent int, err error) {
+	if err := d.edit("pipelines/billing.yaml", "ceiling: 20000/s", "ceiling: 50/s"); err != nil { // of both executors together
+		return 0, 0, err
+	}
 	before, err := d.sends(ctx)
 	if err != nil {
 		return 0, 0, err
