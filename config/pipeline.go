@@ -127,7 +127,9 @@ type Redrive struct {
 	Approval    string `yaml:"approval" default:"dual" enum:"dual,single" doc:"Whether a second person approves."`
 	Yield       Yield  `yaml:"yield" doc:"When a redrive steps back for live records."`
 
-	Measures map[string]string `yaml:"measures" doc:"CEL expressions over view, by name: their sums are approved and must reconcile, for example {amount: view.amount_minor}."`
+	Measures    map[string]string `yaml:"measures" doc:"CEL expressions over view, by name: their sums are approved and must reconcile, for example {amount: view.amount_minor}."`
+	Invariants  map[string]string `yaml:"invariants" doc:"CEL conditions over view, headers, key and topic, by name, that every repaired record must satisfy beside its schema, identity and tenant, for example {balanced: view.net_minor + view.tax_minor == view.amount_minor}."`
+	MaxRepaired Size              `yaml:"max_repaired" default:"1MiB" doc:"Largest key, value and headers of a repaired record together."`
 }
 
 // Yield is the section redrive.yield.

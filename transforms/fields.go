@@ -15,7 +15,7 @@ func builtins(t *tools) []builtinKind {
 		{"rename", "1.0.0", "Renames members in their place: {names: {/path: new name}, schema?}.", t.rename},
 		{"remove", "1.0.0", "Removes members or items: {paths: [/path], missing?: true, schema?}.", t.remove},
 		{"cast", "1.0.0", "Changes the type of members exactly: {fields: {/path: string|integer|number|boolean}, schema?}.", t.cast},
-		{"upcast", "1.0.0", "Evolves an Avro record to a newer schema ({schema: avro:9}) or adds JSON defaults ({defaults: {/path: value}}).", t.upcast},
+		{"upcast", "1.0.0", "Evolves an Avro or JSON Schema record to a newer schema ({schema: avro:9}) or adds JSON defaults ({defaults: {/path: value}}).", t.upcast},
 		{"json-patch", "1.0.0", "Applies a JSON Patch (RFC 6902): {patch: [...], schema?}.", t.jsonPatch},
 		{"merge-patch", "1.0.0", "Applies a JSON Merge Patch (RFC 7396): {patch: {...}, schema?}.", t.mergePatch},
 		{"cel", "1.0.0", "Sets members to what CEL expressions say: {values: {/path: expression}, as?: {/path: string|number|boolean|json}, schema?}.", t.cel},
@@ -357,7 +357,7 @@ func schemaID(n *node) (int32, bool) {
 	}
 	text := string(n.src)
 	if n.kind == '"' {
-		text = strings.TrimPrefix(unquote(n.src), "avro:")
+		text = strings.TrimPrefix(strings.TrimPrefix(unquote(n.src), "avro:"), "jsonschema:")
 	}
 	id, err := strconv.ParseInt(text, 10, 32)
 	return int32(id), err == nil && id > 0

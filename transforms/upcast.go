@@ -9,7 +9,8 @@ import (
 )
 
 // upcast evolves a record. Avro: the decoder resolves it to the newer schema (names, aliases, promotions, defaults), and the
-// result is written under that schema. JSON: members that are missing get a default.
+// result is written under that schema. JSON Schema: members that are missing get the defaults of the newer schema, which must then
+// allow the record. JSON without a schema: members that are missing get defaults of the configuration.
 func (t *tools) upcast(c *settings) (func(context.Context, *work, *Envelope) Result, error) {
 	c.only("schema", "defaults")
 	if c.get("schema") == nil {
@@ -44,12 +45,16 @@ func (t *tools) upcast(c *settings) (func(context.Context, *work, *Envelope) Res
 		if r.Schema == "" {
 			r.Schema = ref.String()
 		}
-		if ref.Format != "avro" {
-			r.Failure = refuse(pipeline.CodeTransformFailed, "another schema is for Avro records only")
+		if ref.Format != "avro" && ref.Format != "jsonschema" {
+			r.Failure = refuse(pipeline.CodeTransformFailed, "another schema is for Avro and JSON Schema records only")
 			return r
 		}
 		if ref.ID == to.id {
 			r.done(nil)
+			return r
+		}
+		if ref.Format == "jsonschema" {
+			t.evolve(ctx, w, e, ref, to, &r)
 			return r
 		}
 		s, f := t.schema(ctx, ref, to)

@@ -12,6 +12,7 @@ import (
 	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/codec"
+	"reprieve.dev/pipeline/expr"
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/pipeline/stage"
 	"reprieve.dev/seal"
@@ -108,6 +109,11 @@ func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps conf
 	ps = append(ps, compensation(c, doc)...)
 	ps = append(ps, pp.order(doc)...)
 	ps = append(ps, pp.effects()...)
+	for _, name := range slices.Sorted(maps.Keys(c.Redrive.Invariants)) {
+		if _, err := expr.Condition(c.Redrive.Invariants[name]); err != nil {
+			ps = append(ps, expressionProblems(doc.At("redrive.invariants"), name, err)...)
+		}
+	}
 	return append(ps, unavailable(c, doc)...)
 }
 

@@ -41,6 +41,10 @@ func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, e
 	for _, name := range slices.Sorted(maps.Keys(c.Redrive.Measures)) {
 		t.Measures = append(t.Measures, redrive.Measure{Name: name, CEL: c.Redrive.Measures[name]})
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.Redrive.Invariants)) {
+		t.Rules.Invariants = append(t.Rules.Invariants, transforms.Invariant{Name: name, CEL: c.Redrive.Invariants[name]})
+	}
+	t.Rules.MaxBytes = c.Redrive.MaxRepaired.Bytes()
 	if t.Reconcile == "" {
 		t.Reconcile = "person"
 	}

@@ -100,6 +100,14 @@ func (villain) Repair(e *sdk.Envelope) sdk.Result {
 		for {
 			syscall.Write(2, line)
 		}
+	case "value":
+		return sdk.Repaired().SetValue([]byte(arg))
+	case "key":
+		return sdk.Repaired().SetKey([]byte(arg))
+	case "header":
+		return sdk.Repaired().SetHeaders([]sdk.Header{{Name: arg, Value: []byte("x")}})
+	case "delete":
+		return sdk.Repaired().SetValue(nil)
 	case "broker":
 		return sdk.Repaired().SetValue(fmt.Append(nil, brokerStreams.Load()))
 	case "random":
