@@ -270,7 +270,7 @@ func TestDefaultsAreFilled(t *testing.T) {
 		Retry{"orders.v1.retry", 5, Backoff{Duration(100 * time.Millisecond), 2, 0, 0}},
 		Quarantine{Topic: "orders.v1.dlq", Cluster: "main", Retention: Duration(720 * time.Hour), Profile: []string{"death"}, Partitions: 6},
 		Breaker{[]string{"release", "fingerprint"}, Duration(10 * time.Second), 100, 0.2, false}, "pause",
-		Redrive{Ceiling: Rate{50, time.Second}, Destination: "orders.v1.retry", Approval: "dual", Yield: Yield{Lag: 10000}}, "", "redact"}
+		Redrive{Ceiling: Rate{50, time.Second}, Destination: "orders.v1.retry", Approval: "dual", Yield: Yield{Lag: 10000}, MaxRepaired: 1 << 20}, "", "redact"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -76,7 +76,7 @@ report() {
 }
 
 # core needs no server.
-core() { go list ./... | grep -v -E '/tests/(integration|chaos|drill|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/tests/conformance/plugin|/pipeline/control$'; }
+core() { go list ./... | grep -v -E '/tests/(integration|chaos|drill|bench|services|docs)|/pipeline/kafka$|/custody|/ledger|/redrive$|/embedded$|/plugins|/tests/conformance/plugin|/pipeline/control$|/examples/plugin-'; }
 
 case $what in
 fast)
