@@ -7,11 +7,13 @@ what=${1:-all}
 export GOFLAGS="${GOFLAGS:-} -count=1"
 tmp=$(mktemp -d)
 services_pid=
+beside_pid=
 summary=()
 failed=0
 started=$SECONDS
 
 cleanup() {
+	[ -z "$beside_pid" ] || kill "$beside_pid" 2>/dev/null
 	if [ -n "$services_pid" ]; then
 		exec 7>&- # the services end when their standard input closes
 		wait "$services_pid" 2>/dev/null
@@ -31,6 +33,22 @@ layer() { # NAME COMMAND...
 		summary+=("$name: FAILED ($((SECONDS - from)) s)")
 		failed=1
 	fi
+}
+# beside starts a layer that mostly waits; the layers after it run meanwhile, until joined prints what it said.
+beside() { # NAME COMMAND...
+	beside_name=$1 beside_from=$SECONDS
+	shift
+	"$@" >"$tmp/beside" 2>&1 &
+	beside_pid=$!
+}
+joined() {
+	[ -n "$beside_pid" ] || return 0
+	local state=ran
+	wait "$beside_pid" || state=FAILED failed=1
+	beside_pid=
+	echo "=== $beside_name"
+	cat "$tmp/beside"
+	summary+=("$beside_name: $state (beside others, after $((SECONDS - beside_from)) s)")
 }
 skip() { summary+=("$1: skipped, $2"); }
 
@@ -104,10 +122,9 @@ all)
 	layer "core (race)" go test -race -timeout 20m $(core | grep -v '/tests$')
 	use_services
 	layer "ledger (SQLite, PostgreSQL; race)" go test -race -timeout 10m ./ledger/... ./custody/... ./redrive
+	beside "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin ./examples/plugin-go ./examples/plugin-python
 	layer "kafka (embedded, Apache Kafka; race)" go test -race -timeout 15m ./pipeline/kafka ./pipeline/control ./embedded ./tests/services/...
-	if [ -d plugins ]; then
-		layer "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin ./examples/plugin-go ./examples/plugin-python
-	fi
+	joined
 	layer "stories (journeys, demo, adoption)" go test -timeout 10m ./tests/integration
 	if [ -d tests/docs ]; then
 		layer "stories (every command of the docs)" go test -timeout 10m ./tests/docs/...
