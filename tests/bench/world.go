@@ -317,7 +317,7 @@ func (w *world) pipelineFiles(name string) (string, []topic, error) {
 		return os.WriteFile(filepath.Join(dir, path), []byte(s), 0o644)
 	})
 	return dir, []topic{{name: w.ledger(name), partitions: partitions}, {name: w.large(name), partitions: partitions},
-		{name: own + ".retry", partitions: partitions}, {name: own + ".dlq", partitions: 6},
+		{name: own + ".retry", partitions: partitions}, {name: own + ".dlq", partitions: 6}, {name: own + ".dlq.vault", partitions: 6},
 		{name: deadletter.SettlementsTopic(prefix), partitions: 1}, {name: deadletter.OutcomesTopic(prefix), partitions: 1},
 		{name: deadletter.ControlTopic(prefix), partitions: 1, compact: true}}, err
 }
