@@ -93,10 +93,15 @@ func poisonLeg(ctx context.Context, exactly bool) (letters, source []float64, er
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.Command(program, "run", file, "--roles", "pipelines")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "REPRIEVE_CONFIG="+filepath.Join(dir, "reprieve.yaml"), "REPRIEVE_BOOTSTRAP="+w.bootstrap,
+	env := append(os.Environ(), "REPRIEVE_CONFIG="+filepath.Join(dir, "reprieve.yaml"), "REPRIEVE_BOOTSTRAP="+w.bootstrap,
 		"REPRIEVE_DLQ_BOOTSTRAP="+w.bootstrap, "REPRIEVE_REGISTRY="+w.registry.URL(), "REPRIEVE_HTTP=127.0.0.1:0")
+	migrate := exec.Command(program, "ledger", "migrate")
+	migrate.Dir, migrate.Env = dir, env
+	if text, err := migrate.CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("ledger migrate: %w\n%s", err, text)
+	}
+	cmd := exec.Command(program, "run", file) // in all roles: the custodian publishes the keys that letters are sealed to
+	cmd.Dir, cmd.Env = dir, env
 	c, err := startChild(filepath.Join(w.dir, name+".log"), cmd)
 	if err != nil {
 		return nil, nil, err

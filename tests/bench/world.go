@@ -284,7 +284,7 @@ func (w *world) pipelineFiles(name string) (string, []topic, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o700); err != nil {
 		return "", nil, err
 	}
-	for _, k := range []string{"hmac", "identity"} {
+	for _, k := range []string{"hmac", "identity", "keeper"} {
 		if err := seal.WriteSecret(filepath.Join(dir, "keys", k), 32); err != nil {
 			return "", nil, err
 		}
