@@ -18,9 +18,6 @@ func inventory() string {
 	return fmt.Sprintf("%d clients, %d batches, %d records lent, %d units", c, b, l, u)
 }
 
-// everythingFreed is what inventory says when nothing is left.
-const everythingFreed = "0 clients, 0 batches, 0 records lent, 0 units"
-
 func mustBatch(t *testing.T, s pipeline.Source) *pipeline.Batch {
 	t.Helper()
 	var b *pipeline.Batch

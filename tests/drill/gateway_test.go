@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
@@ -124,16 +123,4 @@ func (p *provider) debits() map[string]debit {
 type debit struct {
 	invoice              string
 	times, amount, noted int64
-}
-
-// until polls until done answers true, or fails the drill.
-func until(t *testing.T, limit time.Duration, what string, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen within %s", what, limit)
-		}
-		time.Sleep(200 * time.Millisecond) // between two looks at a broker or a ledger
-	}
 }
