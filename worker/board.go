@@ -59,6 +59,35 @@ func openBoard(ctx context.Context, o boardOptions) (board *control.Board, closi
 	}, nil
 }
 
+// followed is the control topic of one pipeline's source cluster, known to its end.
+type followed struct {
+	pp      *PipelinePlan
+	cluster kafka.Cluster
+	board   *control.Board
+	close   func()
+}
+
+// Close ends what following started.
+func (f *followed) Close() { f.close() }
+
+// follow opens the board of a pipeline; the cluster of o is not used. Codes: ERR_CONFIG_*, ERR_BROKER_*, ERR_CONTROL_NOT_READY.
+func follow(ctx context.Context, pipelineName string, o boardOptions) (f followed, err error) {
+	if f.pp, err = o.plan.Pipeline(pipelineName); err != nil {
+		return f, err
+	}
+	if f.cluster, err = o.plan.Cluster(f.pp.Config.Source.Cluster); err != nil {
+		return f, err
+	}
+	o.cluster = f.cluster
+	if f.board, f.close, err = openBoard(ctx, o); err != nil {
+		return f, err
+	}
+	if err = ready(ctx, f.board); err != nil {
+		f.close()
+	}
+	return f, err
+}
+
 // ready waits until a board was read to its end. Codes: ERR_CONTROL_NOT_READY.
 func ready(ctx context.Context, board *control.Board) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"reprieve.dev/custody"
-	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/pipeline/kafka"
@@ -53,32 +52,16 @@ type intake struct {
 func (w *Worker) custodians(ctx context.Context) {
 	var wg sync.WaitGroup
 	for name, in := range w.o.Plan.intakes(ctx) {
-		wg.Go(func() { w.superviseCustodian(ctx, name, in) })
+		wg.Go(func() {
+			w.again(ctx, "the custodian stopped and is started again", func() error { return w.runCustodian(ctx, name, in) }, "cluster", name)
+		})
 	}
 	wg.Wait()
 }
 
-func (w *Worker) superviseCustodian(ctx context.Context, cluster string, in *intake) {
-	backoff := time.Second
-	for ctx.Err() == nil {
-		err := w.runCustodian(ctx, cluster, in)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		w.o.Log.Error("the custodian stopped and is started again", "cluster", cluster, "code", pipeline.CodeOf(err), "cause", err.Error(),
-			"remedy", pipeline.Lookup(pipeline.CodeOf(err)).Remedy, "in", backoff.String())
-		_ = wait(ctx, backoff) // the loop looks at ctx itself
-		backoff = min(2*backoff, 30*time.Second)
-	}
-}
-
 // runCustodian opens what one custodian needs, runs it, and closes everything.
 func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) error {
-	url, err := w.o.Plan.LedgerURL("")
-	if err != nil {
-		return err
-	}
-	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
+	db, err := w.ledger(ctx)
 	if err != nil {
 		return err
 	}

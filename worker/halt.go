@@ -108,34 +108,18 @@ type HaltedPipeline struct {
 
 // HaltDesk looks at the halt of one pipeline, and lifts it.
 type HaltDesk struct {
-	name  string
-	board *control.Board
-	close func()
+	followed
+	name string
 }
 
 // OpenHalt follows the control topic of the pipeline's source cluster. Codes: ERR_CONFIG_*, ERR_BROKER_*, ERR_CONTROL_NOT_READY.
 func OpenHalt(ctx context.Context, plan *Plan, pipelineName string, keys Keys, clock pipeline.Clock, log *slog.Logger) (*HaltDesk, error) {
-	pp, err := plan.Pipeline(pipelineName)
+	f, err := follow(ctx, pipelineName, boardOptions{plan: plan, ring: keys.Ring, name: "halt", clock: clock, log: log})
 	if err != nil {
 		return nil, err
 	}
-	c, err := plan.Cluster(pp.Config.Source.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	board, closing, err := openBoard(ctx, boardOptions{plan: plan, ring: keys.Ring, cluster: c, name: "halt", clock: clock, log: log})
-	if err != nil {
-		return nil, err
-	}
-	if err := ready(ctx, board); err != nil {
-		closing()
-		return nil, err
-	}
-	return &HaltDesk{name: pipelineName, board: board, close: closing}, nil
+	return &HaltDesk{followed: f, name: pipelineName}, nil
 }
-
-// Close ends what the desk started.
-func (d *HaltDesk) Close() { d.close() }
 
 // State tells whether the pipeline is halted, and why. Codes: ERR_CONTROL_NOT_READY.
 func (d *HaltDesk) State() (HaltedPipeline, error) {

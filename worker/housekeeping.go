@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"reprieve.dev/custody"
-	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 )
 
@@ -30,11 +29,7 @@ func (w *Worker) superviseCare(ctx context.Context) {
 
 func (w *Worker) care(ctx context.Context, alerts *Alerts) error {
 	p := w.o.Plan
-	url, err := p.LedgerURL("")
-	if err != nil {
-		return err
-	}
-	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
+	db, err := w.ledger(ctx)
 	if err != nil {
 		return err
 	}

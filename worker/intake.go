@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"reprieve.dev/custody"
-	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/pipeline/kafka"
@@ -55,27 +54,14 @@ func (w *Worker) opened() (*door, error) {
 
 // superviseIntake keeps the door open until ctx ends.
 func (w *Worker) superviseIntake(ctx context.Context) {
-	backoff := time.Second
-	for ctx.Err() == nil {
-		err := w.runIntake(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		w.o.Log.Error("the intake cannot open yet", "code", pipeline.CodeOf(err), "cause", err.Error(), "in", backoff.String())
-		_ = wait(ctx, backoff) // the loop looks at ctx itself
-		backoff = min(2*backoff, 30*time.Second)
-	}
+	w.again(ctx, "the intake cannot open yet", func() error { return w.runIntake(ctx) })
 }
 
 // runIntake opens the ledger, which is asked only when a caller is refused or says that its source moved on, and a producer for
 // each cluster, and closes them when ctx ends.
 func (w *Worker) runIntake(ctx context.Context) error {
 	p := w.o.Plan
-	url, err := p.LedgerURL("")
-	if err != nil {
-		return err
-	}
-	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
+	db, err := w.ledger(ctx)
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,10 @@ import (
 
 // PolicyDesk is where a person sees and changes which policy version is in force for one pipeline.
 type PolicyDesk struct {
+	followed
 	plan     *Plan
-	pp       *PipelinePlan
-	board    *control.Board
-	cluster  kafka.Cluster
 	clock    pipeline.Clock
 	compiled map[string]compiled
-	close    func()
 }
 
 type compiled struct {
@@ -35,27 +32,12 @@ type compiled struct {
 // OpenPolicies follows the control topic of the pipeline's source cluster. name is of the client. Codes: ERR_CONFIG_*,
 // ERR_BROKER_*, ERR_CONTROL_NOT_READY.
 func OpenPolicies(ctx context.Context, plan *Plan, pipelineName, name string, keys Keys, clock pipeline.Clock, log *slog.Logger) (*PolicyDesk, error) {
-	pp, err := plan.Pipeline(pipelineName)
+	f, err := follow(ctx, pipelineName, boardOptions{plan: plan, ring: keys.Ring, name: name, clock: clock, log: log})
 	if err != nil {
 		return nil, err
 	}
-	c, err := plan.Cluster(pp.Config.Source.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	board, closing, err := openBoard(ctx, boardOptions{plan: plan, ring: keys.Ring, cluster: c, name: name, clock: clock, log: log})
-	if err != nil {
-		return nil, err
-	}
-	if err := ready(ctx, board); err != nil {
-		closing()
-		return nil, err
-	}
-	return &PolicyDesk{plan: plan, pp: pp, board: board, cluster: c, clock: clock, compiled: map[string]compiled{}, close: closing}, nil
+	return &PolicyDesk{followed: f, plan: plan, clock: clock, compiled: map[string]compiled{}}, nil
 }
-
-// Close ends what the desk started.
-func (d *PolicyDesk) Close() { d.close() }
 
 // The states of a version.
 const (

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"reprieve.dev/custody"
-	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/control"
 )
@@ -32,25 +31,11 @@ func (w *Worker) checkKeeper(ctx context.Context) error {
 
 // superviseKeys publishes keys until ctx ends, and starts again after a failure.
 func (w *Worker) superviseKeys(ctx context.Context) {
-	backoff := time.Second
-	for ctx.Err() == nil {
-		err := w.publishKeys(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		w.o.Log.Error("public keys cannot be published; it is tried again", "code", pipeline.CodeOf(err), "cause", err.Error(),
-			"remedy", pipeline.Lookup(pipeline.CodeOf(err)).Remedy, "in", backoff.String())
-		_ = wait(ctx, backoff) // the loop looks at ctx itself
-		backoff = min(2*backoff, 30*time.Second)
-	}
+	w.again(ctx, "public keys cannot be published; it is tried again", func() error { return w.publishKeys(ctx) })
 }
 
 func (w *Worker) publishKeys(ctx context.Context) error {
-	url, err := w.o.Plan.LedgerURL("")
-	if err != nil {
-		return err
-	}
-	db, err := ledger.Open(ctx, url, ledger.Options{Clock: w.o.Clock, Log: w.o.Log})
+	db, err := w.ledger(ctx)
 	if err != nil {
 		return err
 	}

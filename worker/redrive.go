@@ -258,17 +258,13 @@ func (d *Desk) openBoard(ctx context.Context, o DeskOptions) error {
 	if len(o.Plan.Pipelines) == 0 {
 		return pipeline.Errorf(pipeline.CodeConfigReference, o.Plan.File, "no pipeline is known, so neither is the cluster of the control topic")
 	}
-	c, err := o.Plan.Cluster(o.Plan.Pipelines[0].Config.Source.Cluster)
+	f, err := follow(ctx, o.Plan.Pipelines[0].Config.Name, boardOptions{plan: o.Plan, ring: o.Keys.Ring, name: o.Name, clock: o.Clock, log: o.Log})
 	if err != nil {
 		return err
 	}
-	board, closing, err := openBoard(ctx, boardOptions{plan: o.Plan, ring: o.Keys.Ring, cluster: c, name: o.Name, clock: o.Clock, log: o.Log})
-	if err != nil {
-		return err
-	}
-	d.Board = board
-	d.close = append(d.close, closing)
-	return ready(ctx, board)
+	d.Board = f.board
+	d.close = append(d.close, f.close)
+	return nil
 }
 
 // Lift writes a person's lift of the halt on the control topic. Codes: ERR_REDRIVE_STATE (no halt stands), ERR_PERMISSION_DENIED,
