@@ -7,6 +7,7 @@ import (
 
 	"reprieve.dev/custody"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/seal"
 	"reprieve.dev/worker"
 )
 
@@ -29,33 +30,57 @@ func (a *app) halts(ctx context.Context, plan *worker.Plan, name string) (*worke
 	return worker.OpenHalt(ctx, plan, name, keys, a.clock, a.log())
 }
 
+// eachPipeline calls look for each pipeline of names, or for all without names, until one fails.
+func (a *app) eachPipeline(names []string, look func(plan *worker.Plan, name string) error) error {
+	plan, err := a.load(nil)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		for _, pp := range plan.Pipelines {
+			names = append(names, pp.Config.Name)
+		}
+	}
+	for _, name := range names {
+		if err := look(plan, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signing is the key of a person who may do what a signature is needed for: act says what, whose what kind of key it takes.
+func (a *app) signing(plan *worker.Plan, credential, act, whose string, perm custody.Permission) (*seal.Signer, error) {
+	who, signer, err := a.actor(plan, credential)
+	if err != nil {
+		return nil, err
+	}
+	if signer == nil {
+		return nil, pipeline.Errorf(pipeline.CodePermissionDenied, who.Subject, "%s is a signature: it needs your key", act).
+			With("--credential FILE, of a key that is registered under approvers" + whose)
+	}
+	return signer, custody.DefaultRoles().Check(who, perm)
+}
+
 func (a *app) pipelineListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [PIPELINE]", Aliases: []string{"ls"}, Short: "List the pipelines and whether they are halted", Args: atMostOne("the name of one pipeline"),
 		RunE: func(c *cobra.Command, args []string) error {
-			plan, err := a.load(nil)
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				for _, pp := range plan.Pipelines {
-					args = append(args, pp.Config.Name)
-				}
-			}
 			var out struct {
 				Pipelines []worker.HaltedPipeline `json:"pipelines"`
 			}
-			for _, name := range args {
+			err := a.eachPipeline(args, func(plan *worker.Plan, name string) error {
 				d, err := a.halts(c.Context(), plan, name)
 				if err != nil {
 					return err
 				}
+				defer d.Close()
 				state, err := d.State()
-				d.Close()
-				if err != nil {
-					return err
-				}
 				out.Pipelines = append(out.Pipelines, state)
+				return err
+			})
+			if err != nil {
+				return err
 			}
 			return a.print(out, func(t *table) {
 				t.head("PIPELINE", "STATE", "CODE", "BY", "AT", "REASON")
@@ -82,15 +107,8 @@ func (a *app) pipelineResumeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			who, signer, err := a.actor(plan, credential)
+			signer, err := a.signing(plan, credential, "resuming a halted pipeline", "", custody.PermLift)
 			if err != nil {
-				return err
-			}
-			if signer == nil {
-				return pipeline.Errorf(pipeline.CodePermissionDenied, who.Subject, "resuming a halted pipeline is a signature: it needs your key").
-					With("--credential FILE, of a key that is registered under approvers")
-			}
-			if err := custody.DefaultRoles().Check(who, custody.PermLift); err != nil {
 				return err
 			}
 			d, err := a.halts(c.Context(), plan, args[0])
@@ -102,7 +120,7 @@ func (a *app) pipelineResumeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]any{"pipeline": args[0], "resumed": resumed, "by": who.Subject}, func(t *table) {
+			return a.print(map[string]any{"pipeline": args[0], "resumed": resumed, "by": signer.Subject()}, func(t *table) {
 				if !resumed {
 					t.line("%s is not halted; nothing was written", args[0])
 					return

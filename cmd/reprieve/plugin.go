@@ -79,12 +79,15 @@ func (r *pluginRow) fault(err error) {
 }
 
 // pluginRows are all plugins that are pinned or installed, compared with their pins.
-func pluginRows(o plugins.Options) ([]pluginRow, error) {
+func (a *app) pluginRows() (o plugins.Options, rows []pluginRow, err error) {
+	if o, err = a.pluginOptions(); err != nil {
+		return o, nil, err
+	}
 	lock, err := plugins.ReadLock(o.Lock)
 	if err != nil {
-		return nil, err
+		return o, nil, err
 	}
-	rows := []pluginRow{}
+	rows = []pluginRow{}
 	seen := map[string]bool{}
 	for i := range lock.Plugins {
 		pin := &lock.Plugins[i]
@@ -105,7 +108,7 @@ func pluginRows(o plugins.Options) ([]pluginRow, error) {
 	}
 	found, err := plugins.Installed(o.Dir)
 	if err != nil {
-		return nil, err
+		return o, nil, err
 	}
 	for _, ref := range found {
 		if seen[ref] {
@@ -120,7 +123,7 @@ func pluginRows(o plugins.Options) ([]pluginRow, error) {
 		}
 		rows = append(rows, r)
 	}
-	return rows, nil
+	return o, rows, nil
 }
 
 // pin writes the pin of a package and returns its level.
@@ -180,11 +183,7 @@ func (a *app) pluginListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List pinned and installed plugins",
 		RunE: func(*cobra.Command, []string) error {
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			rows, err := pluginRows(o)
+			_, rows, err := a.pluginRows()
 			if err != nil {
 				return err
 			}

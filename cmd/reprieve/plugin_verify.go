@@ -21,11 +21,7 @@ func (a *app) pluginVerifyCmd() *cobra.Command {
 			if replay != "" {
 				return a.replay(c.Context(), o, pipeline.ID(replay))
 			}
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			rows, err := pluginRows(o)
+			o, rows, err := a.pluginRows()
 			if err != nil {
 				return err
 			}

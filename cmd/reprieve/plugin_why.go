@@ -16,11 +16,7 @@ func (a *app) pluginWhyCmd() *cobra.Command {
 		Use: "why NAME[@VERSION]", Short: "Say whether a plugin may run here, and why not",
 		Args: exactly(1, "the name of a plugin"),
 		RunE: func(c *cobra.Command, args []string) error {
-			o, err := a.pluginOptions()
-			if err != nil {
-				return err
-			}
-			rows, err := pluginRows(o)
+			o, rows, err := a.pluginRows()
 			if err != nil {
 				return err
 			}

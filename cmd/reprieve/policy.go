@@ -42,15 +42,7 @@ func (a *app) policies(ctx context.Context, plan *worker.Plan, name string) (*wo
 
 // mayActivate is the key of a person who may change which policy is in force.
 func (a *app) mayActivate(plan *worker.Plan, credential string) (*seal.Signer, error) {
-	who, signer, err := a.actor(plan, credential)
-	if err != nil {
-		return nil, err
-	}
-	if signer == nil {
-		return nil, pipeline.Errorf(pipeline.CodePermissionDenied, who.Subject, "putting a policy into force is a signature: it needs your key").
-			With("--credential FILE, of a key that is registered under approvers with the role platform")
-	}
-	return signer, custody.DefaultRoles().Check(who, custody.PermPolicy)
+	return a.signing(plan, credential, "putting a policy into force", " with the role platform", custody.PermPolicy)
 }
 
 // listedPolicies are the versions of one pipeline.
@@ -63,29 +55,21 @@ func (a *app) policyListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [PIPELINE]", Aliases: []string{"ls"}, Short: "List the policy versions of the pipelines, the latest act first", Args: atMostOne("the name of one pipeline"),
 		RunE: func(c *cobra.Command, args []string) error {
-			plan, err := a.load(nil)
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				for _, pp := range plan.Pipelines {
-					args = append(args, pp.Config.Name)
-				}
-			}
 			var out struct {
 				Pipelines []listedPolicies `json:"pipelines"`
 			}
-			for _, name := range args {
+			err := a.eachPipeline(args, func(plan *worker.Plan, name string) error {
 				d, err := a.policies(c.Context(), plan, name)
 				if err != nil {
 					return err
 				}
+				defer d.Close()
 				all, err := d.List()
-				d.Close()
-				if err != nil {
-					return err
-				}
 				out.Pipelines = append(out.Pipelines, listedPolicies{name, all})
+				return err
+			})
+			if err != nil {
+				return err
 			}
 			return a.print(out, func(t *table) {
 				t.head("PIPELINE", "VERSION", "STATE", "PARTITIONS", "RULES", "BY", "AT", "REASON")

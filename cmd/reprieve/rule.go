@@ -108,13 +108,22 @@ func (a *app) ruleAddCmd() *cobra.Command {
 	return c
 }
 
-// ruleVersion reads the arguments ID VERSION.
-func ruleVersion(c *cobra.Command, args []string) (string, int, error) {
-	n, err := strconv.Atoi(args[1])
+// onRule carries out one act on a version of a rule, args ID and VERSION, and says the state that it has then.
+func (a *app) onRule(c *cobra.Command, o opening, args []string, state string, act func(d *desk, id string, version int) error) error {
+	id := args[0]
+	version, err := strconv.Atoi(args[1])
 	if err != nil {
-		return "", 0, usage(c, "give the id of a rule and its version, a number")
+		return usage(c, "give the id of a rule and its version, a number")
 	}
-	return args[0], n, nil
+	d, err := a.open(c.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := act(d, id, version); err != nil {
+		return err
+	}
+	return a.print(map[string]any{"id": id, "version": version, "state": state}, func(t *table) { t.line("%s: version %d of %s", state, version, id) })
 }
 
 func (a *app) ruleApproveCmd() *cobra.Command {
@@ -122,19 +131,9 @@ func (a *app) ruleApproveCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "approve ID VERSION", Short: "Make a proposed rule of somebody else active", Args: exactly(2, "the id of a rule and its version"),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, version, err := ruleVersion(c, args)
-			if err != nil {
-				return err
-			}
-			d, err := a.open(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			if err := d.items.ApproveRule(c.Context(), d.who, id, version); err != nil {
-				return err
-			}
-			return a.print(map[string]any{"id": id, "version": version, "state": custody.RuleActive}, func(t *table) { t.line("active: version %d of %s", version, id) })
+			return a.onRule(c, o, args, custody.RuleActive, func(d *desk, id string, version int) error {
+				return d.items.ApproveRule(c.Context(), d.who, id, version)
+			})
 		},
 	}
 	o.flags(c, a)
@@ -147,19 +146,9 @@ func (a *app) ruleRemoveCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove ID VERSION", Short: "End a rule at once; items that it has changed stay as they are", Args: exactly(2, "the id of a rule and its version"),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, version, err := ruleVersion(c, args)
-			if err != nil {
-				return err
-			}
-			d, err := a.open(c.Context(), o)
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			if err := d.items.RemoveRule(c.Context(), d.who, id, version, reason); err != nil {
-				return err
-			}
-			return a.print(map[string]any{"id": id, "version": version, "state": custody.RuleRemoved}, func(t *table) { t.line("removed: version %d of %s", version, id) })
+			return a.onRule(c, o, args, custody.RuleRemoved, func(d *desk, id string, version int) error {
+				return d.items.RemoveRule(c.Context(), d.who, id, version, reason)
+			})
 		},
 	}
 	o.flags(c, a)
