@@ -127,29 +127,16 @@ func (c *Items) Unarchive(ctx context.Context, who Actor, bucket Bucket) (left i
 // ERR_TENANT_FORBIDDEN, ERR_REASON_MISSING, ERR_ITEM_UNKNOWN, ERR_PAYLOAD_MISSING (it was not archived), ERR_ARCHIVE_FAILED,
 // ERR_LEDGER_CORRUPT (the object was changed).
 func (c *Items) ReadArchive(ctx context.Context, who Actor, bucket Bucket, id pipeline.ID, reason string) ([]byte, error) {
-	if err := needs(pipeline.CodeReasonMissing, reason, "a reason"); err != nil {
-		return nil, err
-	}
-	var object, digest, tenant string
-	err := c.db.Write(ctx, func(tx *ledger.Tx) error {
-		it, err := c.one(tx, id)
-		if err != nil {
-			return err
+	var object, digest string
+	err := c.reveal(ctx, who, id, reason, "archive", func(tx *ledger.Tx, it *Item) error {
+		found, err := tx.Row("SELECT object, digest FROM archives WHERE item = ?", []any{id}, &object, &digest)
+		if err == nil && (!found || it.Flags&FlagErased != 0) {
+			err = pipeline.Errorf(pipeline.CodePayloadMissing, string(id), "it has no archive")
 		}
-		tenant = it.Tenant
-		if err := c.roles.check(who, PermReveal, it.Tenant); err != nil {
-			return err
-		}
-		if found, err := tx.Row("SELECT object, digest FROM archives WHERE item = ?", []any{id}, &object, &digest); err != nil {
-			return err
-		} else if !found || it.Flags&FlagErased != 0 {
-			return pipeline.Errorf(pipeline.CodePayloadMissing, string(id), "it has no archive")
-		}
-		tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(id), Event: "revealed", Actor: who.Subject, Detail: map[string]string{"reason": reason, "via": who.Via, "by": "archive"}})
-		return nil
+		return err
 	})
 	if err != nil {
-		return nil, c.refused(ctx, who, string(PermReveal), string(id), tenant, err)
+		return nil, err
 	}
 	b, err := bucket.Get(ctx, object)
 	switch {

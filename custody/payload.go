@@ -61,10 +61,24 @@ func (c *Items) unseal(it *Item, b *Bytes) (err error) {
 // history with its reason before the bytes are returned. Codes: ERR_REASON_MISSING, ERR_ITEM_UNKNOWN, ERR_PERMISSION_DENIED,
 // ERR_TENANT_FORBIDDEN, ERR_PAYLOAD_MISSING, ERR_ERASED, ERR_KEY_UNKNOWN, ERR_KEY_DESTROYED.
 func (c *Items) Open(ctx context.Context, who Actor, id pipeline.ID, reason string) (Bytes, error) {
-	if err := needs(pipeline.CodeReasonMissing, reason, "a reason"); err != nil {
+	var b Bytes
+	err := c.reveal(ctx, who, id, reason, "", func(tx *ledger.Tx, it *Item) (err error) {
+		b, err = c.stored(tx, it)
+		b.Faithful = it.Faithful == deadletter.Inline
+		return err
+	})
+	if err != nil {
 		return Bytes{}, err
 	}
-	var b Bytes
+	return b, nil
+}
+
+// reveal lets who look at an item: the permission, the reason in the history and what is looked up stand or fall together. A refusal is
+// written down. by says through what, "" is the ledger itself.
+func (c *Items) reveal(ctx context.Context, who Actor, id pipeline.ID, reason, by string, look func(*ledger.Tx, *Item) error) error {
+	if err := needs(pipeline.CodeReasonMissing, reason, "a reason"); err != nil {
+		return err
+	}
 	tenant := ""
 	err := c.db.Write(ctx, func(tx *ledger.Tx) error {
 		it, err := c.one(tx, id)
@@ -75,17 +89,20 @@ func (c *Items) Open(ctx context.Context, who Actor, id pipeline.ID, reason stri
 		if err := c.roles.check(who, PermReveal, it.Tenant); err != nil {
 			return err
 		}
-		if b, err = c.stored(tx, it); err != nil {
+		if err := look(tx, it); err != nil {
 			return err
 		}
-		b.Faithful = it.Faithful == deadletter.Inline
-		tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(id), Event: "revealed", Actor: who.Subject, Detail: map[string]string{"reason": reason, "via": who.Via}})
+		detail := map[string]string{"reason": reason, "via": who.Via}
+		if by != "" {
+			detail["by"] = by
+		}
+		tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(id), Event: "revealed", Actor: who.Subject, Detail: detail})
 		return nil
 	})
 	if err != nil {
-		return Bytes{}, c.refused(ctx, who, string(PermReveal), string(id), tenant, err)
+		return c.refused(ctx, who, string(PermReveal), string(id), tenant, err)
 	}
-	return b, nil
+	return nil
 }
 
 // Stored returns what the ledger holds of an item to a redrive, without a reveal: for dry runs and repairs. Codes: as Open.
