@@ -204,8 +204,8 @@ func (db *DB) lockSession(ctx context.Context) (unlock func(), err error) {
 	}, nil
 }
 
-// lockFile holds an exclusive lock on a file beside the database until unlock: goose's own check and the migration are two
-// transactions.
+// lockFile holds an exclusive lock on a file beside the database until unlock: its first connection is one process at a time, and
+// so are goose's own check and the migration, which are two transactions.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

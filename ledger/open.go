@@ -92,15 +92,45 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := db.write.PingContext(ctx); err != nil {
+	if err := db.connect(ctx); err != nil {
 		db.Close()
-		return nil, db.fault("open", err)
+		return nil, err
 	}
 	if err := db.migrate(ctx, o); err != nil {
 		db.Close()
 		return nil, err
 	}
 	return db, nil
+}
+
+// connect makes the first connection, which turns a new SQLite file to its write-ahead log. SQLite refuses that at once, whatever
+// the busy timeout, to one of two processes that try it together: the second would wait for what the first waits for. So they
+// take turns.
+func (db *DB) connect(ctx context.Context) error {
+	if file, ok := strings.CutPrefix(db.place, "sqlite:"); ok && db.dialect == SQLite && !hasWriteAheadLog(file) {
+		unlock, err := lockFile(file + ".migrate")
+		if err != nil {
+			return &pipeline.Error{Code: pipeline.CodeLedgerReadOnly, Place: db.place, Text: "it cannot be made: " + err.Error(), Cause: err}
+		}
+		defer unlock()
+	}
+	if err := db.write.PingContext(ctx); err != nil {
+		return db.fault("open", err)
+	}
+	return nil
+}
+
+// hasWriteAheadLog tells whether a SQLite file is in that mode, which stays with the file: its header's two format versions are 2
+// (https://www.sqlite.org/fileformat2.html section 1.3.3).
+func hasWriteAheadLog(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var version [2]byte
+	_, err = f.ReadAt(version[:], 18)
+	return err == nil && version == [2]byte{2, 2}
 }
 
 // Close closes all connections.
