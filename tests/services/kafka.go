@@ -40,7 +40,7 @@ func StartKafka(o KafkaOptions) (*KafkaServer, error) {
 	if k.java, err = java(17); err != nil {
 		return nil, err
 	}
-	if k.lib, err = cached("kafka-"+kafkaVersion, downloadKafka); err != nil {
+	if k.lib, err = cached("kafka-"+kafkaVersion, func(dir string) error { return downloadJars(dir, "pom.xml") }); err != nil {
 		return nil, fmt.Errorf("download Apache Kafka: %w", err)
 	}
 	if k.dir == "" {
@@ -60,8 +60,9 @@ func StartKafka(o KafkaOptions) (*KafkaServer, error) {
 	return k, k.Start()
 }
 
-func downloadKafka(dir string) error {
-	for _, name := range []string{"pom.xml", "log4j2.properties"} {
+// downloadJars fills dir with what a project file of ours names, and with our log settings.
+func downloadJars(dir, project string) error {
+	for _, name := range []string{project, "log4j2.properties"} {
 		b, err := files.ReadFile("files/" + name)
 		if err != nil {
 			return err
@@ -70,7 +71,7 @@ func downloadKafka(dir string) error {
 			return err
 		}
 	}
-	return maven("-f", filepath.Join(dir, "pom.xml"), "dependency:copy-dependencies", "-DincludeScope=runtime",
+	return maven("-f", filepath.Join(dir, project), "dependency:copy-dependencies", "-DincludeScope=runtime",
 		"-DoutputDirectory="+filepath.Join(dir, "lib"))
 }
 
@@ -104,12 +105,18 @@ func (k *KafkaServer) format(o KafkaOptions) error {
 }
 
 func (k *KafkaServer) jvm() []string {
-	args := []string{"-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		"-Dlog4j2.configurationFile=" + filepath.Join(k.lib, "log4j2.properties")}
-	if javaVersion(filepath.Dir(filepath.Dir(k.java))) >= 19 { // shared classes halve the start
-		args = append(args, "-XX:+AutoCreateSharedArchive", "-XX:SharedArchiveFile="+filepath.Join(k.lib, "classes.jsa"))
-	}
+	args := append([]string{"-Xms256m", "-Xmx768m"}, quickStart(k.java, k.lib)...)
 	return append(args, "-cp", filepath.Join(k.lib, "lib", "*"))
+}
+
+// quickStart are the settings of a Java that is started for a test, with the jars of home.
+func quickStart(java, home string) []string {
+	args := []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		"-Dlog4j2.configurationFile=" + filepath.Join(home, "log4j2.properties")}
+	if javaVersion(filepath.Dir(filepath.Dir(java))) >= 19 { // shared classes halve the start
+		args = append(args, "-XX:+AutoCreateSharedArchive", "-XX:SharedArchiveFile="+filepath.Join(home, "classes.jsa"))
+	}
+	return args
 }
 
 // Start starts it again after Stop or Kill, at the same port.
