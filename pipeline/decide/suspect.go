@@ -51,6 +51,9 @@ func (s Suspect) Crashes() int64 { return s.crashes }
 // Over tells whether an offset lies behind everything that is suspect.
 func (s Suspect) Over(offset int64) bool { return offset >= s.until }
 
+// Reached tells whether an offset is suspect or lies behind everything that is.
+func (s Suspect) Reached(offset int64) bool { return offset >= s.first }
+
 // Group is where the group of an offset begins and ends: it is worked alone, with its mark committed before. False: the offset is
 // not suspect.
 func (s Suspect) Group(offset int64) (from, to int64, ok bool) {

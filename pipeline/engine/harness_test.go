@@ -32,6 +32,7 @@ type bench struct {
 	health atomic.Pointer[engine.Health]
 	cancel context.CancelFunc
 	ended  chan error
+	late   time.Duration // the first records of an assignment come so much later
 }
 
 // wordStage does what the text of a record says.
@@ -142,6 +143,9 @@ func (b *bench) join() {
 		Route: engine.Route{RetryTopic: "in.retry", QuarantineTopic: "in.dlq", Prefix: "reprieve"},
 		Clock: time.Now, Log: slog.New(slog.DiscardHandler), Meter: noMeter{},
 		Observe: func(h engine.Health) { b.health.Store(&h) },
+	}
+	if b.late > 0 {
+		b.o.Source = &lateSource{Source: b.src, wait: b.late}
 	}
 }
 

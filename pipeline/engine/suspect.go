@@ -278,10 +278,12 @@ func (e *Engine) unmark(parts []*part, idle func(*part) bool) {
 	}
 }
 
-// unmarkIdle takes away the marks of partitions that had nothing in work for a while. What is suspect and not worked yet stays so.
+// unmarkIdle takes away the marks of partitions that had nothing in work for a while. What is suspect and not worked yet stays so,
+// also while its first record is still on its way here: else a slow fetch would begin the count of crashes anew.
 func (e *Engine) unmarkIdle(now time.Time) {
 	e.unmark(e.order, func(p *part) bool {
+		seen, _ := p.window.Seen()
 		return len(p.firsts) == 0 && len(p.pieces) == 0 && now.Sub(p.active) > idleMark && p.window.Next() == p.committed &&
-			(p.suspect.Crashes() == 0 || p.window.InFlight() == 0)
+			(p.suspect.Crashes() == 0 || p.window.InFlight() == 0 && p.suspect.Reached(seen))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"reprieve.dev/pipeline"
+	"reprieve.dev/tests/conformance/script"
 )
 
 // life is one process of the bench. It dies when a stage sees "die": nothing of it is committed or acknowledged any more.
@@ -49,10 +50,15 @@ func (b *bench) kill() {
 // A record that kills the process is found in five crashes and quarantined with ERR_INFINITE_RETRY_ABORTED; every other record is
 // delivered, with exactly_once none of them twice. (The real process dies in tests/chaos.)
 func TestARecordThatKillsTheProcessIsQuarantined(t *testing.T) {
-	for _, exactly := range []bool{false, true} {
-		t.Run(fmt.Sprintf("exactly_once=%v", exactly), func(t *testing.T) {
+	for _, c := range []struct {
+		exactly bool
+		late    time.Duration
+	}{{false, 0}, {true, 0}, {false, 10 * time.Second}, {true, 10 * time.Second}} {
+		exactly := c.exactly
+		t.Run(fmt.Sprintf("exactly_once=%v, the first records come after %v", exactly, c.late), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, 2)
+				b.late = c.late
 				const n = 700
 				for i := range n {
 					v := fmt.Sprint("a", i)
@@ -70,7 +76,7 @@ func TestARecordThatKillsTheProcessIsQuarantined(t *testing.T) {
 						t.Fatal("still dying")
 					}
 					died := b.life(exactly, nil)
-					b.after(20 * time.Second)
+					b.after(c.late + 20*time.Second)
 					select {
 					case <-died:
 						crashes++
@@ -106,6 +112,29 @@ func TestARecordThatKillsTheProcessIsQuarantined(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lateSource gives no record of a partition before some time has passed: a broker under load.
+type lateSource struct {
+	*script.Source
+	wait time.Duration
+	held []pipeline.TP
+	due  time.Time
+}
+
+func (s *lateSource) Poll(wait time.Duration) (pipeline.Event, error) {
+	if s.held != nil && !time.Now().Before(s.due) {
+		if err := s.Resume(s.held...); err != nil {
+			return nil, err
+		}
+		s.held = nil
+	}
+	ev, err := s.Source.Poll(wait)
+	if a, ok := ev.(pipeline.Assigned); ok {
+		s.held, s.due = a.TPs, time.Now().Add(s.wait)
+		err = s.Pause(s.held...)
+	}
+	return ev, err
 }
 
 // Nothing is worked before a mark says so; an idle partition and a clean end have none.
