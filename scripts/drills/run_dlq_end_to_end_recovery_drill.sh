@@ -5,6 +5,7 @@
 #   SHARE=1.0                      every invoice calls the gateway, instead of one in twenty (one scenario, 36 minutes)
 #   BREAK=double-debit|drop-one    the gateway does one wrong thing: the drill must fail and redrives must halt
 #   DRILL_SCENARIOS=a,b            only some of: idempotent, ambiguous, pause
+#   DRILL_TIMES=printed            times are printed but not judged, on a machine that does other things as well (make test)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DRILL=full DRILL_AUDIT="${DRILL_AUDIT:-$PWD/drill-audit.json}"

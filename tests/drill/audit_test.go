@@ -70,6 +70,16 @@ func (a *audit) must(ok bool, name, format string, args ...any) {
 	fmt.Printf("%s  %s: %-6s %s: %s\n", now(), a.Scenario, word, c.Name, c.Text)
 }
 
+// within is a line of the proof about a time. The load of the machine decides it too, so make test prints what was measured
+// (DRILL_TIMES=printed) and make drill judges it.
+func (a *audit) within(ok bool, name, format string, args ...any) {
+	if !ok && os.Getenv("DRILL_TIMES") == "printed" {
+		a.say("measured, not judged: "+name+": "+format, args...)
+		return
+	}
+	a.must(ok, name, format, args...)
+}
+
 // end closes the audit.
 func (a *audit) end() {
 	a.mu.Lock()
