@@ -95,7 +95,9 @@ func TestChaosKillRedriveSendsEachItemOnce(t *testing.T) {
 		Counts struct{ Reconciled, Sending int64 }
 	}
 	l.Until(2*time.Minute, "the end of the redrive", func() bool {
+		began := time.Now()
 		out, errs, code := l.Run(append([]string{"redrive", "run", planned.Digest}, operator...)...)
+		t.Logf("exit %d after %s: %s", code, time.Since(began).Round(time.Millisecond), errs)
 		if code != 0 && !strings.Contains(errs, "ERR_REDRIVE_STATE") {
 			t.Fatalf("exit %d\n%s%s", code, out, errs)
 		}
