@@ -165,7 +165,7 @@ func TestCaseC49ASecondRepairIsSent(t *testing.T) {
 					t.Errorf("%q %v", b.Value, err)
 				}
 				try = ready[0].Try
-				return e.Items.Sent(tx, in.ID, m, []custody.SentAt{{Item: id, At: pipeline.Position{TP: pipeline.TP{Topic: "billing.invoices.v1.retry"}, Offset: 5}}})
+				return e.Items.CloseIntent(tx, in.ID, "sent")
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -92,7 +92,11 @@ func (c *Items) storeOutcomes(tx *ledger.Tx, items map[pipeline.ID]*Item, list [
 		ids = append(ids, string(id))
 	}
 	in, arg := tx.In("item", ids)
-	if err := tx.Each("SELECT item, redrive, redrive_try, result, writer FROM outcomes WHERE "+in, []any{arg}, func(scan func(...any) error) error {
+	known := "SELECT item, redrive, redrive_try, result, writer FROM outcomes WHERE " + in
+	if tx.Dialect() == ledger.Postgres { // a join: its planner may compare each row of a young table with each id of a long array
+		known, arg = "SELECT o.item, redrive, redrive_try, result, writer FROM unnest(?::text[]) AS w(item) JOIN outcomes o ON o.item = w.item", ids
+	}
+	if err := tx.Each(known, []any{arg}, func(scan func(...any) error) error {
 		var k key
 		err := scan(&k.item, &k.redrive, &k.try, &k.result, &k.writer)
 		seen[k] = true

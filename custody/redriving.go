@@ -3,6 +3,7 @@ package custody
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"reprieve.dev/ledger"
@@ -126,34 +127,49 @@ func offsetTexts(m map[pipeline.TP]int64) map[string]string {
 	return out
 }
 
-// SentAt is where an item was written.
+// SentAt is where an item of a manifest was written.
 type SentAt struct {
+	N    int64 // its number in the manifest
 	Item pipeline.ID
 	At   pipeline.Position
 }
 
-// Sent closes an intent whose sends were acknowledged and notes where each item stands. The items stay REDRIVING.
-func (c *Items) Sent(tx *ledger.Tx, intent string, manifest pipeline.Digest, list []SentAt) error {
-	const set = "SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_ms = ?, attempts = attempts + 1, "
+// Sent notes where the acknowledged items of a window stand: all of them, or none and ERR_MANIFEST_DIGEST. They stay REDRIVING; an
+// outcome that was faster than we are is kept. Rows are found by their numbers: a window's lie close together, and a range of the
+// primary key is read however little a server knows yet about a manifest that was stored a moment ago.
+func (c *Items) Sent(tx *ledger.Tx, manifest pipeline.Digest, tenant string, list []SentAt) error {
+	if len(list) == 0 {
+		return nil
+	}
+	const set = "UPDATE manifest_items SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_ms = ?, attempts = attempts + 1, "
+	noted := int64(0)
 	if tx.Dialect() == ledger.Postgres { // one statement for the window: a round trip for each item would be the pace
 		n := len(list)
-		items, topics, partitions, offsets := make([]string, n), make([]string, n), make([]int32, n), make([]int64, n)
+		numbers, topics, partitions, offsets := make([]int64, n), make([]string, n), make([]int32, n), make([]int64, n)
 		for i, s := range list {
-			items[i], topics[i], partitions[i], offsets[i] = string(s.Item), s.At.Topic, s.At.Partition, s.At.Offset
+			numbers[i], topics[i], partitions[i], offsets[i] = s.N, s.At.Topic, s.At.Partition, s.At.Offset
 		}
-		if _, err := tx.Exec("UPDATE manifest_items "+set+"sent_topic = v.topic, sent_partition = v.part, sent_offset = v.off FROM unnest(?::text[], ?::text[], ?::int[], ?::bigint[]) AS v(id, topic, part, off) WHERE manifest = ? AND item = v.id",
-			tx.NowMS(), items, topics, partitions, offsets, manifest); err != nil {
+		var err error
+		if noted, err = tx.Exec(set+`sent_topic = v.topic, sent_partition = v.part, sent_offset = v.off
+			FROM unnest(?::bigint[], ?::text[], ?::int[], ?::bigint[]) AS v(n, topic, part, off)
+			WHERE manifest = ? AND tenant = ? AND manifest_items.n BETWEEN ? AND ? AND manifest_items.n = v.n`,
+			tx.NowMS(), numbers, topics, partitions, offsets, manifest, tenant, slices.Min(numbers), slices.Max(numbers)); err != nil {
 			return err
 		}
 	} else {
 		for _, s := range list {
-			if _, err := tx.Exec("UPDATE manifest_items "+set+"sent_topic = ?, sent_partition = ?, sent_offset = ? WHERE manifest = ? AND item = ?",
-				tx.NowMS(), s.At.Topic, s.At.Partition, s.At.Offset, manifest, s.Item); err != nil {
+			n, err := tx.Exec(set+"sent_topic = ?, sent_partition = ?, sent_offset = ? WHERE manifest = ? AND tenant = ? AND n = ?",
+				tx.NowMS(), s.At.Topic, s.At.Partition, s.At.Offset, manifest, tenant, s.N)
+			if err != nil {
 				return err
 			}
+			noted += n
 		}
 	}
-	return c.CloseIntent(tx, intent, "sent")
+	if noted != int64(len(list)) {
+		return pipeline.Errorf(pipeline.CodeManifestDigest, string(manifest), "%d of %d items that were sent are not in it", int64(len(list))-noted, len(list))
+	}
+	return nil
 }
 
 // CloseIntent ends an intent: sent, withdrawn or failed.

@@ -55,9 +55,12 @@ func TestAWindowOfARedriveIsToldInItsManifest(t *testing.T) {
 		within(func(tx *ledger.Tx) error {
 			var sent []custody.SentAt
 			for i, id := range ids[:3] {
-				sent = append(sent, custody.SentAt{Item: id, At: pipeline.Position{TP: pipeline.TP{Topic: "retry", Partition: 1}, Offset: 9007199254740993 + int64(i)}})
+				sent = append(sent, custody.SentAt{N: int64(i + 1), Item: id, At: pipeline.Position{TP: pipeline.TP{Topic: "retry", Partition: 1}, Offset: 9007199254740993 + int64(i)}})
 			}
-			if err := e.Items.Sent(tx, in.ID, manifest, sent); err != nil {
+			if err := e.Items.Sent(tx, manifest, "acme", sent); err != nil {
+				return err
+			}
+			if err := e.Items.CloseIntent(tx, in.ID, "sent"); err != nil {
 				return err
 			}
 			if _, skips, err := e.Items.Withdraw(tx, who, manifest, ids[3:4], "absent"); len(skips) > 0 || err != nil {

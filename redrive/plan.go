@@ -311,7 +311,7 @@ func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned) erro
 		return err
 	}
 	m := p.Manifest
-	return s.db.Write(ctx, func(tx *ledger.Tx) error {
+	if err := s.db.Write(ctx, func(tx *ledger.Tx) error {
 		_, err := tx.Exec(`INSERT INTO manifests (digest, tenant, pipeline, requester, ticket, state, run, reconcile, destination, snapshot, items, bytes, created_ms, changed_ms, body, dry_run, dry_run_ms, detail, rev)
 			VALUES (?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, '', 0, '', 1)`,
 			p.Digest, m.Tenant, m.Pipeline, m.Requester, m.Ticket, string(StatePlanned), m.Reconcile, m.Destination, m.Selection.Snapshot, m.Selection.Count, int64(0), tx.NowMS(), tx.NowMS(), body)
@@ -329,7 +329,25 @@ func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned) erro
 		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_planned", Actor: who.Subject,
 			Detail: map[string]string{"manifest": string(p.Digest), "items": decimal(m.Selection.Count), "excluded": reasons(m.Selection.Excluded), "ticket": m.Ticket, "rate": m.Pace.Rate, "via": who.Via}})
 		return nil
-	})
+	}); err != nil {
+		return err
+	}
+	s.known(ctx, p.Digest, m.Selection.Count)
+	return nil
+}
+
+// known tells a server what it has to know of a large manifest before it is worked on: until it has looked by itself, minutes later,
+// it takes a million new rows for a handful and reads all of them for each window.
+func (s *Service) known(ctx context.Context, digest pipeline.Digest, items int64) {
+	if s.db.Dialect() != ledger.Postgres || items < MaxWindow {
+		return
+	}
+	if err := s.db.Write(ctx, func(tx *ledger.Tx) error {
+		_, err := tx.Exec("ANALYZE manifest_items")
+		return err
+	}); err != nil { // it costs speed, nothing else
+		s.log.Warn("the server could not be told about a new manifest", "manifest", digest, "code", pipeline.CodeOf(err))
+	}
 }
 
 // reasons is "2 held, 3 state_DISCARDED".

@@ -207,10 +207,8 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 	var missing []string
 	sent := map[string][]custody.SentAt{}
 	var unsent []pipeline.ID
-	intents := map[string]bool{}
 	for i := range list {
 		x := &list[i]
-		intents[x.Intent] = true
 		was, ok := said[x.Item]
 		if d.Scan {
 			was, ok = x.Found != nil, true
@@ -223,7 +221,7 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 			if x.Found != nil {
 				at = *x.Found
 			}
-			sent[x.Intent] = append(sent[x.Intent], custody.SentAt{Item: x.Item, At: at})
+			sent[x.Intent] = append(sent[x.Intent], custody.SentAt{N: x.N, Item: x.Item, At: at})
 		default:
 			unsent = append(unsent, x.Item)
 		}
@@ -248,7 +246,10 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "nothing is in doubt; run it")
 		}
 		for intent, at := range sent {
-			if err := s.items.Sent(tx, intent, digest, at); err != nil {
+			if err := s.items.Sent(tx, digest, m.Tenant, at); err != nil {
+				return err
+			}
+			if err := s.items.CloseIntent(tx, intent, "sent"); err != nil {
 				return err
 			}
 		}

@@ -346,7 +346,7 @@ func (e *executor) send(ctx context.Context, f *flight) error {
 		good, goodOf, refusedNow, unsure := e.sort(back, of, f)
 		if e.tx == nil {
 			e.slow = max(e.slow, e.s.clock().Sub(at))
-			if err := e.record(done, f, sentAt(good, goodOf), "sent"); err != nil {
+			if err := e.record(done, f, f.sentAt(good, goodOf), "sent"); err != nil {
 				return err
 			}
 			if unsure > 0 {
@@ -374,7 +374,7 @@ func (e *executor) send(ctx context.Context, f *flight) error {
 			return pipeline.Errorf(pipeline.CodeRedriveUncertain, string(e.digest), "the transaction's end is not known: %w", err)
 		}
 		e.slow = max(e.slow, e.s.clock().Sub(at))
-		return e.record(done, f, sentAt(good, goodOf), "sent")
+		return e.record(done, f, f.sentAt(good, goodOf), "sent")
 	}
 }
 
@@ -432,10 +432,10 @@ func (e *executor) sort(s *pipeline.Sending, of []*custody.Item, f *flight) (goo
 	return good, goodOf, refused, unsure
 }
 
-func sentAt(msgs []pipeline.Message, of []*custody.Item) []custody.SentAt {
+func (f *flight) sentAt(msgs []pipeline.Message, of []*custody.Item) []custody.SentAt {
 	out := make([]custody.SentAt, len(msgs))
 	for i := range msgs {
-		out[i] = custody.SentAt{Item: of[i].ID, At: pipeline.Position{TP: pipeline.TP{Topic: msgs[i].Topic, Partition: msgs[i].Partition}, Offset: msgs[i].Offset}}
+		out[i] = custody.SentAt{N: f.lines[of[i].ID].N, Item: of[i].ID, At: pipeline.Position{TP: pipeline.TP{Topic: msgs[i].Topic, Partition: msgs[i].Partition}, Offset: msgs[i].Offset}}
 	}
 	return out
 }
@@ -454,7 +454,7 @@ func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt,
 				return err
 			}
 		}
-		if err := noteSent(tx, e.digest, e.m.Tenant, sent); err != nil {
+		if err := e.s.items.Sent(tx, e.digest, e.m.Tenant, sent); err != nil {
 			return err
 		}
 		if len(sent)+len(f.failed) < len(f.items) {
