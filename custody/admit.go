@@ -28,6 +28,25 @@ type Arrival struct {
 	TimeMS  int64             // of the message
 	Cluster string            // of the dead-letter topic
 	Rebuilt bool              // the ledger is being rebuilt: what persons did to the item is not known
+
+	ready *readied
+}
+
+// readied is what follows from an arrival alone. The custodian computes it while the lot before is on its way to the ledger.
+type readied struct {
+	id      pipeline.ID
+	headers []byte // packed
+	digest  []byte // of the payload
+}
+
+// ready computes it once; the letter must not change any more.
+func (c *Items) ready(a *Arrival) *readied {
+	if a.ready == nil {
+		l := a.Letter
+		headers := packHeaders(l.Headers)
+		a.ready = &readied{c.itemID(a), headers, payloadDigest(c.id, l.Key, l.Value, headers)}
+	}
+	return a.ready
 }
 
 const dayMS = 24 * 60 * 60 * 1000
@@ -62,7 +81,7 @@ func (c *Items) AdmitTx(tx *ledger.Tx, who Actor, arrivals []Arrival) (Admitted,
 	}
 	ids := make([]string, len(arrivals))
 	for i := range arrivals {
-		ids[i] = string(c.itemID(&arrivals[i]))
+		ids[i] = string(c.ready(&arrivals[i]).id)
 	}
 	known, err := load(tx, ids, true)
 	if err != nil {
@@ -148,16 +167,14 @@ func (a *admission) admit(fresh []arriving) error {
 		return err
 	}
 	payloads := make([][]any, len(fresh))
-	headers := make([][]byte, len(fresh))
 	for i, f := range fresh {
 		l := f.arrival.Letter
-		headers[i] = packHeaders(l.Headers)
-		payloads[i] = []any{f.id, a.week, tenantOf(l), l.Key, l.Value, headers[i]}
+		payloads[i] = []any{f.id, a.week, tenantOf(l), l.Key, l.Value, f.arrival.ready.headers}
 	}
 	wait := a.tx.InsertBeside("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers"}, payloads)
 	var err error
-	for i, f := range fresh {
-		if err = a.add(f.id, f.arrival, headers[i]); err != nil {
+	for _, f := range fresh {
+		if err = a.add(f.arrival); err != nil {
 			break
 		}
 	}
@@ -171,9 +188,9 @@ func (a *admission) admit(fresh []arriving) error {
 }
 
 // add makes a new item of a letter and its history so far: DELIVERED and RETRYING are back-filled from the signed attempts.
-func (a *admission) add(id pipeline.ID, ar *Arrival, headers []byte) error {
-	it := a.c.newItem(id, ar, a.tx.NowMS(), a.week)
-	it.PayloadDigest = payloadDigest(a.c.id, ar.Letter.Key, ar.Letter.Value, headers)
+func (a *admission) add(ar *Arrival) error {
+	it := a.c.newItem(ar.ready.id, ar, a.tx.NowMS(), a.week)
+	it.PayloadDigest = ar.ready.digest
 	it.Stack = a.stack(it.Tenant, ar.Letter.Stack)
 	a.attempts = appendAttempts(a.attempts, it, ar.Letter)
 

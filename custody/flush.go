@@ -314,7 +314,9 @@ func (k *Custodian) letter(r *read, at pipeline.Position, rec *pipeline.Record) 
 		k.damaged(r, at, rec, pipeline.Errorf(pipeline.CodeRedactFailed, at.String(), "a foreign letter could not be redacted safely"))
 		return
 	}
-	r.arrivals = append(r.arrivals, Arrival{Letter: l, Stands: at, TimeMS: rec.TimeMS, Cluster: k.o.Cluster, Rebuilt: k.o.Rebuild})
+	a := Arrival{Letter: l, Stands: at, TimeMS: rec.TimeMS, Cluster: k.o.Cluster, Rebuilt: k.o.Rebuild}
+	k.o.Items.ready(&a)
+	r.arrivals = append(r.arrivals, a)
 }
 
 // adopt completes a foreign letter by what the worker file says of its topic, and redacts it: nothing reaches the ledger

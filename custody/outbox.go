@@ -88,3 +88,13 @@ func (o *outbox) send(ctx context.Context) error {
 	o.busy = err == nil
 	return err
 }
+
+// Publish puts a message into the outbox of the ledger: it is sent once the transaction has committed, at least once.
+func Publish(tx *ledger.Tx, topic, tenant string, key, value []byte, headers []pipeline.Header) error {
+	seq, err := tx.Next("outbox", 1)
+	if err != nil {
+		return err
+	}
+	return tx.Insert("outbox", []string{"seq", "tenant", "topic", "record_key", "value", "headers", "at_ms", "sent_ms"},
+		[][]any{{seq, tenant, topic, key, value, packHeaders(headers), tx.NowMS(), int64(0)}})
+}

@@ -2,19 +2,19 @@ package custody
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
+	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/seal"
 )
 
 // Verified is the answer of Verify: how much was looked at, and what does not hold.
@@ -24,7 +24,8 @@ type Verified struct {
 	Heads       int64
 	Findings    []ledger.Finding
 
-	weeks map[int64]int // payloads that are missing, by week
+	lost map[int64]int64         // how many payloads are missing, by week
+	gone map[int64][]pipeline.ID // and some of them
 }
 
 // OK tells whether everything holds.
@@ -61,34 +62,40 @@ func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Veri
 		}
 		trusted = append(trusted, ledger.Head{Seq: h.Seq, Hash: h.Hash})
 	}
-	// The chain and the items are two scans that need nothing of each other.
-	type walked struct {
-		rows  int64
-		found []ledger.Finding
-		err   error
-	}
-	chain := make(chan walked, 1)
-	go func() {
-		var w walked
-		w.rows, w.found, w.err = c.db.Verify(ctx, trusted)
-		chain <- w
-	}()
-	var rest Verified
-	err = c.db.Read(ctx, func(tx *ledger.Tx) error {
-		rest = Verified{}
-		if err := c.verifyItems(tx, &rest); err != nil {
-			return err
+	// The chain, what concerns the ledger as a whole, and the items are scans that need nothing of each other.
+	var whole Verified
+	var chainErr, wholeErr error
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		var found []ledger.Finding
+		v.HistoryRows, found, chainErr = c.db.Verify(ctx, trusted)
+		v.Findings = append(v.Findings, found...)
+		if chainErr != nil {
+			return
 		}
-		return verifyRolls(tx, &rest)
+		wholeErr = c.db.Read(ctx, func(tx *ledger.Tx) error {
+			whole = Verified{}
+			if err := verifyWhole(tx, &whole); err != nil {
+				return err
+			}
+			return verifyRolls(tx, &whole)
+		})
 	})
-	w := <-chain
-	v.HistoryRows, v.Items = w.rows, rest.Items
-	v.Findings = append(append(v.Findings, w.found...), rest.Findings...)
-	return v, firstOf(w.err, err)
+	items, err := c.verifyItems(ctx)
+	beside.Wait()
+	if err := firstOf(err, chainErr, wholeErr); err != nil {
+		return v, err
+	}
+	err = c.db.Read(ctx, func(tx *ledger.Tx) error { return items.dropped(tx) })
+	v.Items = items.Items
+	v.Findings = slices.Concat(v.Findings, items.Findings, whole.Findings)
+	return v, err
 }
 
+const maxFindings = 400
+
 func (v *Verified) add(place, format string, args ...any) {
-	if len(v.Findings) < 400 {
+	if len(v.Findings) < maxFindings {
 		v.Findings = append(v.Findings, ledger.Finding{Code: pipeline.CodeLedgerCorrupt, Place: place, Text: fmt.Sprintf(format, args...)})
 	}
 }
@@ -96,23 +103,89 @@ func (v *Verified) add(place, format string, args ...any) {
 // vaultMS is how long a letter may be in the ledger before its vault message: they stand on two topics.
 const vaultMS = 60_000
 
-// verifyChunk is how many items are compared with their history at once.
-const verifyChunk = 2000
+// verifyChunk is how many items are compared with their history at once, and verifyWalkers how many chunks at a time: what they
+// read goes again at once, whatever the size of the ledger. A walker has a view of the ledger of its own.
+const (
+	verifyChunk   = 2000
+	verifyWalkers = 2
+)
 
-func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
-	for after := ""; ; {
-		n, last, err := c.verifyItemsBehind(tx, v, after)
-		if err != nil {
+// verifyItems compares every item with its payload and its history, chunks of ids at a time.
+func (c *Items) verifyItems(ctx context.Context) (*Verified, error) {
+	var next sync.Mutex // guards after and done: where the next chunk begins
+	after, done := "", false
+	take := func(tx *ledger.Tx) (from, to string, err error) {
+		next.Lock()
+		defer next.Unlock()
+		if done {
+			return "", "", nil
+		}
+		from = after
+		err = tx.Each("SELECT id FROM items WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?", []any{from, verifyChunk - 1}, func(scan func(...any) error) error { return scan(&to) })
+		if err == nil && to == "" { // the last ones
+			_, err = tx.Row("SELECT coalesce(max(id), '') FROM items WHERE id > ?", []any{from}, &to)
+			done = true
+		}
+		after = to
+		return from, to, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts, errs := make([]Verified, verifyWalkers), make([]error, verifyWalkers)
+	var walkers sync.WaitGroup
+	for w := range parts {
+		walkers.Go(func() {
+			errs[w] = c.db.Read(ctx, func(tx *ledger.Tx) error {
+				for {
+					from, to, err := take(tx)
+					if err != nil || to == "" {
+						return err
+					}
+					if err := c.verifyItemsOf(tx, &parts[w], from, to); err != nil {
+						return err
+					}
+				}
+			})
+			if errs[w] != nil {
+				cancel() // the others need not go on
+			}
+		})
+	}
+	walkers.Wait()
+	sum := &Verified{}
+	for i := range parts {
+		sum.take(&parts[i])
+	}
+	slices.SortStableFunc(sum.Findings, func(a, b ledger.Finding) int { return cmp.Compare(a.Place, b.Place) })
+	return sum, firstCause(errs)
+}
+
+// firstCause is the error that the others followed from.
+func firstCause(errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
-		if n < verifyChunk {
-			break
+	}
+	return firstOf(errs...)
+}
+
+// take adds what another walker has found.
+func (v *Verified) take(o *Verified) {
+	v.Items += o.Items
+	v.Findings = append(v.Findings, o.Findings[:min(len(o.Findings), maxFindings-len(v.Findings))]...)
+	for week, gone := range o.gone {
+		if v.gone == nil {
+			v.gone = map[int64][]pipeline.ID{}
+			v.lost = map[int64]int64{}
 		}
-		after = last
+		v.gone[week] = append(v.gone[week], gone...)
+		v.lost[week] += o.lost[week]
 	}
-	if err := v.dropped(tx); err != nil {
-		return err
-	}
+}
+
+// verifyWhole looks for what no item shows: bytes that the vault does not have, and items that are gone themselves.
+func verifyWhole(tx *ledger.Tx, v *Verified) error {
 	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? ORDER BY i.id LIMIT 100",
 		[]any{tx.NowMS() - vaultMS},
 		func(scan func(...any) error) error {
@@ -133,28 +206,37 @@ func (c *Items) verifyItems(tx *ledger.Tx, v *Verified) error {
 		})
 }
 
-// missing names a payload that is gone; of very many in one week the week, too: a partition of the table was dropped.
+// maxNamed is how many missing payloads of one week are named one by one.
+const maxNamed = 20
+
+// missing counts a payload that is gone, and keeps the first of a week to name.
 func (v *Verified) missing(it *Item) {
-	if v.weeks == nil {
-		v.weeks = map[int64]int{}
+	if v.gone == nil {
+		v.gone, v.lost = map[int64][]pipeline.ID{}, map[int64]int64{}
 	}
-	if v.weeks[it.PayloadWeek]++; v.weeks[it.PayloadWeek] <= 20 {
-		v.add("payloads/"+string(it.ID), "the payload is missing")
+	v.lost[it.PayloadWeek]++
+	if len(v.gone[it.PayloadWeek]) < maxNamed {
+		v.gone[it.PayloadWeek] = append(v.gone[it.PayloadWeek], it.ID)
 	}
 }
 
-// dropped names the weeks of which no payload is left.
+// dropped names payloads that are gone; of very many in one week the week, too: a partition of the table was dropped.
 func (v *Verified) dropped(tx *ledger.Tx) error {
-	for _, week := range slices.Sorted(maps.Keys(v.weeks)) {
+	for _, week := range slices.Sorted(maps.Keys(v.lost)) {
+		ids := v.gone[week]
+		slices.Sort(ids)
+		for _, id := range ids[:min(len(ids), maxNamed)] {
+			v.add("payloads/"+string(id), "the payload is missing")
+		}
 		var left int64
 		if _, err := tx.Row("SELECT count(*) FROM (SELECT 1 FROM payloads WHERE week = ? LIMIT 1) x", []any{week}, &left); err != nil {
 			return err
 		}
-		if n := v.weeks[week]; left == 0 {
+		if n := v.lost[week]; left == 0 {
 			v.add("payloads_w"+strconv.FormatInt(week, 10), "all payloads of the week that begins on %s are gone, %d of items that need theirs: the partition was dropped",
 				time.UnixMilli(week*ledger.WeekMS).UTC().Format(time.DateOnly), n)
-		} else if n > 20 {
-			v.add("payloads", "and %d more payloads of one week are missing", n-20)
+		} else if n > maxNamed {
+			v.add("payloads", "and %d more payloads of one week are missing", n-maxNamed)
 		}
 	}
 	return nil
@@ -167,14 +249,14 @@ type verifying struct {
 	intact  bool // the payload's digest holds
 }
 
-// verifyItemsBehind compares the next items with their payloads and with the last state and evidence of their history.
-func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n int, last string, err error) {
+// verifyItemsOf compares the items of (from, to] with their payloads and with the last state and evidence of their history.
+func (c *Items) verifyItemsOf(tx *ledger.Tx, v *Verified, from, to string) error {
 	var list []verifying
 	if err := tx.Each("SELECT "+itemColumns+`, p_item, record_key, value, headers FROM items
-		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week WHERE id > ? ORDER BY id LIMIT ?`,
-		[]any{after, verifyChunk}, func(scan func(...any) error) error {
+		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week WHERE id > ? AND id <= ? ORDER BY id`,
+		[]any{from, to}, func(scan func(...any) error) error {
 			var pItem *string
-			var key, value, headers []byte
+			var key, value, headers sql.RawBytes
 			it, err := scanItem(func(dest ...any) error { return scan(append(dest, &pItem, &key, &value, &headers)...) })
 			if err != nil {
 				return err
@@ -182,11 +264,10 @@ func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n i
 			list = append(list, verifying{it, pItem != nil, pItem != nil && bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest)})
 			return nil
 		}); err != nil || len(list) == 0 {
-		return 0, "", err
+		return err
 	}
-	last = string(list[len(list)-1].it.ID)
-	states, evidence := map[pipeline.ID]State{}, map[pipeline.ID][]byte{}
-	if err := tx.Each("SELECT item, to_state, evidence FROM dlq_message_custody_ledger WHERE item > ? AND item <= ? ORDER BY item, seq", []any{after, last}, func(scan func(...any) error) error {
+	states, evidence := make(map[pipeline.ID]State, len(list)), make(map[pipeline.ID][]byte, len(list))
+	if err := tx.Each("SELECT item, to_state, evidence FROM dlq_message_custody_ledger WHERE item > ? AND item <= ? ORDER BY item, seq", []any{from, to}, func(scan func(...any) error) error {
 		var id pipeline.ID
 		var to State
 		var e []byte
@@ -199,7 +280,7 @@ func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n i
 		}
 		return err
 	}); err != nil {
-		return 0, "", err
+		return err
 	}
 	for _, x := range list {
 		v.Items++
@@ -220,7 +301,7 @@ func (c *Items) verifyItemsBehind(tx *ledger.Tx, v *Verified, after string) (n i
 			v.add("payloads/"+string(x.it.ID), "the payload was changed: its digest does not hold")
 		}
 	}
-	return len(list), last, nil
+	return nil
 }
 
 func verifyRolls(tx *ledger.Tx, v *Verified) error {
@@ -257,104 +338,4 @@ func verifyRolls(tx *ledger.Tx, v *Verified) error {
 		}
 	}
 	return nil
-}
-
-// SignedHead is the end of the history at some time, signed: kept in the ledger and on the audit topic.
-type SignedHead struct {
-	Seq   int64
-	Hash  []byte
-	AtMS  int64
-	KeyID string
-	MAC   []byte
-}
-
-func (h *SignedHead) message() []byte {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(h.Seq))
-	binary.BigEndian.PutUint64(b[8:], uint64(h.AtMS))
-	return seal.LP([]byte("reprieve head 1"), b[:], h.Hash)
-}
-
-// headJSON is the value of a message on the audit topic.
-type headJSON struct {
-	V    int    `json:"v"`
-	Seq  string `json:"seq"`
-	Hash string `json:"hash"`
-	At   string `json:"at"`
-	KID  string `json:"kid"`
-	Sig  string `json:"sig"`
-}
-
-// ParseHead reads a message of the audit topic; its signature is checked by Verify. Codes: ERR_INPUT_INVALID.
-func ParseHead(value []byte) (SignedHead, error) {
-	var j headJSON
-	var h SignedHead
-	bad := pipeline.Errorf(pipeline.CodeInputInvalid, "audit", "the message is not a signed head")
-	if json.Unmarshal(value, &j) != nil || j.V != 1 {
-		return h, bad
-	}
-	at, err := time.Parse(time.RFC3339Nano, j.At)
-	if _, err2 := fmt.Sscan(j.Seq, &h.Seq); err != nil || err2 != nil {
-		return h, bad
-	}
-	var err2 error
-	if h.Hash, err = hex.DecodeString(j.Hash); err != nil {
-		return h, bad
-	}
-	if h.MAC, err2 = hex.DecodeString(j.Sig); err2 != nil {
-		return h, bad
-	}
-	h.AtMS, h.KeyID = at.UnixMilli(), j.KID
-	return h, nil
-}
-
-// Heads are signed after so many rows, or so long after the last one.
-const (
-	headRows = 1000
-	headMS   = 60_000
-)
-
-// SignHead signs the head of the history when it is due and hands it to the outbox for the audit topic: cutting or
-// rewriting the history then shows. False: nothing was due, or there is no key. Codes: ERR_LEDGER_*.
-func (c *Items) SignHead(ctx context.Context, topic string) (bool, error) {
-	if c.ring == nil {
-		return false, nil
-	}
-	signed := false
-	err := c.db.Write(ctx, func(tx *ledger.Tx) error {
-		signed = false
-		var h SignedHead
-		var last, lastMS int64
-		if _, err := tx.Row("SELECT seq, hash, signed_seq, signed_ms FROM history_head WHERE id = 1"+tx.ForUpdate(), nil, &h.Seq, &h.Hash, &last, &lastMS); err != nil {
-			return err
-		}
-		if h.Seq == last || h.Seq-last < headRows && tx.NowMS()-lastMS < headMS {
-			return nil
-		}
-		h.AtMS = tx.NowMS()
-		h.KeyID, h.MAC = c.ring.Sign(h.message())
-		if err := tx.Insert("signed_heads", []string{"seq", "hash", "at_ms", "kid", "mac"}, [][]any{{h.Seq, h.Hash, h.AtMS, h.KeyID, h.MAC}}); err != nil {
-			return err
-		}
-		if _, err := tx.Exec("UPDATE history_head SET signed_seq = ?, signed_ms = ? WHERE id = 1", h.Seq, h.AtMS); err != nil {
-			return err
-		}
-		value, err := json.Marshal(headJSON{1, fmt.Sprint(h.Seq), hex.EncodeToString(h.Hash), time.UnixMilli(h.AtMS).UTC().Format("2006-01-02T15:04:05.000Z"), h.KeyID, hex.EncodeToString(h.MAC)})
-		if err != nil {
-			return err
-		}
-		signed = true
-		return Publish(tx, topic, "", []byte("head"), value, nil)
-	})
-	return signed, err
-}
-
-// Publish puts a message into the outbox of the ledger: it is sent once the transaction has committed, at least once.
-func Publish(tx *ledger.Tx, topic, tenant string, key, value []byte, headers []pipeline.Header) error {
-	seq, err := tx.Next("outbox", 1)
-	if err != nil {
-		return err
-	}
-	return tx.Insert("outbox", []string{"seq", "tenant", "topic", "record_key", "value", "headers", "at_ms", "sent_ms"},
-		[][]any{{seq, tenant, topic, key, value, packHeaders(headers), tx.NowMS(), int64(0)}})
 }

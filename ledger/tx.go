@@ -162,8 +162,14 @@ func (t *Tx) insertSQLite(table string, columns []string, rows [][]any) error {
 		return t.db.fault("insert into "+table, err)
 	}
 	defer in.Close()
+	// The driver runs a statement that could be interrupted on a goroutine of its own, which costs more than a row does. So each row is
+	// written to its end, and whether to go on is asked between them.
+	whole := context.WithoutCancel(t.ctx)
 	for _, r := range rows {
-		if _, err := in.ExecContext(t.ctx, r...); err != nil {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := in.ExecContext(whole, r...); err != nil {
 			return t.db.fault("insert into "+table, err)
 		}
 	}

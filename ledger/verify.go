@@ -52,20 +52,20 @@ func (db *DB) Verify(ctx context.Context, heads []Head) (rows int64, found []Fin
 					return err
 				}
 				rows++
-				place := fmt.Sprintf("%s/%d", historyTable, e.Seq)
+				place := func() string { return fmt.Sprintf("%s/%d", historyTable, e.Seq) }
 				if person != nil && detail != nil {
 					commitment = commit(salt, e.Seq, *person, *detail)
 				}
 				switch {
 				case e.Seq != next:
-					add(place, "rows %d to %d are missing", next, e.Seq-1)
+					add(place(), "rows %d to %d are missing", next, e.Seq-1)
 				case !bytes.Equal(chain(prev, &e, system, commitment), hash):
-					add(place, "the row, its actor or its detail was rewritten, or the row before: its hash does not hold (item %s, event %s)", e.Item, e.Event)
+					add(place(), "the row, its actor or its detail was rewritten, or the row before: its hash does not hold (item %s, event %s)", e.Item, e.Event)
 				}
 				if h, ok := want[e.Seq]; ok {
 					delete(want, e.Seq)
 					if !bytes.Equal(h, hash) {
-						add(place, "the row is not the one that was signed")
+						add(place(), "the row is not the one that was signed")
 					}
 				}
 				prev, next = hash, e.Seq+1
