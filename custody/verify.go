@@ -253,8 +253,9 @@ type verifying struct {
 func (c *Items) verifyItemsOf(tx *ledger.Tx, v *Verified, from, to string) error {
 	var list []verifying
 	if err := tx.Each("SELECT "+itemColumns+`, p_item, record_key, value, headers FROM items
-		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week WHERE id > ? AND id <= ? ORDER BY id`,
-		[]any{from, to}, func(scan func(...any) error) error {
+		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week
+		AND p_item > ? AND p_item <= ? WHERE id > ? AND id <= ? ORDER BY id`, // twice: PostgreSQL would read all payloads for each chunk
+		[]any{from, to, from, to}, func(scan func(...any) error) error {
 			var pItem *string
 			var key, value, headers sql.RawBytes
 			it, err := scanItem(func(dest ...any) error { return scan(append(dest, &pItem, &key, &value, &headers)...) })
