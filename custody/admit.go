@@ -275,9 +275,13 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 		f.Code = it.Code
 		it.Fingerprint = deadletter.Fingerprint(it.Consumer, &f)
 		if l.Dialect != deadletter.Reprieve && it.Exception != "" {
-			// Somebody else's failures have one code in common: their exception class tells them apart, and what is left of the
-			// message when all that differs from record to record is blanked.
-			it.Fingerprint = pipeline.ID(seal.Fingerprint([]byte("foreign"), []byte(it.Consumer), []byte(it.Stage), []byte(it.Exception), []byte(rest(l.Reason))))
+			// Somebody else's failures have one code in common: what their exception says tells them apart.
+			class, message, place := cause(l)
+			fields := [][]byte{[]byte("foreign"), []byte(it.Consumer), []byte(it.Stage), []byte(class), []byte(message)}
+			if place != "" {
+				fields = append(fields, []byte(place))
+			}
+			it.Fingerprint = pipeline.ID(seal.Fingerprint(fields...))
 		}
 	}
 	reason := l.Reason
