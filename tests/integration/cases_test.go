@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,13 @@ func caseLab(t *testing.T, name, decode, policy, header string) *lab.Lab {
 	t.Helper()
 	c := startCluster(t)
 	l := lab.New(t, c.Properties["bootstrap.servers"])
+	addPipeline(t, l, name, decode, policy, header, 1)
+	return l
+}
+
+// addPipeline gives a lab one pipeline more, whose topics are named after it.
+func addPipeline(t *testing.T, l *lab.Lab, name, decode, policy, header string, partitions int) {
+	t.Helper()
 	write := func(file, text string) {
 		if err := os.WriteFile(filepath.Join(l.Dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -67,8 +75,7 @@ CLASSIFY
   - route: {default: {topic: ID.NAME.out}}
 quarantine: {topic: ID.NAME.dlq, cluster: main, encrypt: false}
 `))
-	l.Must("topics", "apply", "pipelines/"+name+".yaml", "--partitions", "1")
-	return l
+	l.Must("topics", "apply", "pipelines/"+name+".yaml", "--partitions", strconv.Itoa(partitions))
 }
 
 // letters are the dead letters of a topic by the offset of their record.
