@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"reprieve.dev/custody"
@@ -66,7 +67,8 @@ func (w *Worker) runIntake(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	sinks := map[string]*kafka.Sink{}
+	sinks := map[string]endingSink{}
+	ended := make(chan error, 1)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -75,14 +77,17 @@ func (w *Worker) runIntake(ctx context.Context) error {
 		}
 	}()
 	open := func(use, cluster string) error {
-		if sinks[use+cluster] != nil {
+		if sinks[use+cluster].Sink != nil {
 			return nil
 		}
 		c, err := p.Cluster(cluster)
 		if err != nil {
 			return err
 		}
-		sinks[use+cluster], err = kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-intake", Log: w.o.Log})
+		s, err := kafka.NewSink(kafka.SinkConfig{Cluster: c, ClientID: "reprieve-intake", Log: w.o.Log})
+		if err == nil {
+			sinks[use+cluster] = endingSink{s, ended}
+		}
 		return err
 	}
 	targets := map[string]*PipelinePlan{}
@@ -127,8 +132,29 @@ func (w *Worker) runIntake(ctx context.Context) error {
 	}
 	w.door.Store(&door{custody.NewIntake(o), items})
 	defer w.door.Store(nil)
-	<-ctx.Done()
-	return nil
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
+
+// endingSink tells when its sink is at its end: it takes nothing any more, and another one has to be opened.
+type endingSink struct {
+	*kafka.Sink
+	ended chan<- error
+}
+
+func (s endingSink) Send(sending *pipeline.Sending) error {
+	err := s.Sink.Send(sending)
+	if err != nil && !errors.Is(err, pipeline.ErrFull) {
+		select {
+		case s.ended <- err:
+		default: // somebody has told already
+		}
+	}
+	return err
 }
 
 // Roles are the permissions by role of the worker file; nil: the built-in ones.

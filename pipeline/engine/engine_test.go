@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,6 +182,47 @@ func TestNothingIsReadBeforeTheDeadLetterPathAnswers(t *testing.T) {
 			t.Errorf("out %v", b.values("out"))
 		}
 	})
+}
+
+// endingProber answers as a sink that is at its end.
+type endingProber struct {
+	pipeline.Sink
+	ended atomic.Bool
+}
+
+func (p *endingProber) Probe(ctx context.Context, topic string) error {
+	if p.ended.Load() {
+		return pipeline.Errorf(pipeline.CodeBrokerAuth, "letters", "the password is wrong")
+	}
+	return p.Sink.Probe(ctx, topic)
+}
+
+func TestASinkAtItsEndEndsThePipelineWithTheReason(t *testing.T) {
+	for name, at := range map[string]time.Duration{"at the start": 0, "while idle": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 1)
+				prober := &endingProber{Sink: b.sink}
+				prober.ended.Store(at == 0)
+				b.o.Prober = prober
+				b.start()
+				b.after(at)
+				prober.ended.Store(true)
+				b.after(time.Minute)
+				select {
+				case err := <-b.ended:
+					if pipeline.CodeOf(err) != pipeline.CodeBrokerAuth {
+						t.Errorf("ended with %v", err)
+					}
+				default:
+					t.Error("it asks a sink for ever that can answer no more")
+					b.cancel()
+					<-b.ended
+				}
+				_ = b.src.Close()
+			})
+		})
+	}
 }
 
 func TestRefusedEffectGoesDownTheLadder(t *testing.T) {

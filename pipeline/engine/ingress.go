@@ -29,6 +29,10 @@ func (e *Engine) openIngress(ctx context.Context) bool {
 			return false
 		}
 		e.ingressAlert(err)
+		if sinkEnded(err) {
+			e.stop(err)
+			return false
+		}
 		t := time.NewTimer(backoff)
 		select {
 		case <-t.C:
@@ -51,6 +55,15 @@ func (e *Engine) probe(ctx context.Context) error {
 		return err
 	}
 	return prober.Probe(ctx, e.o.Seal.Topic)
+}
+
+// sinkEnded tells whether a sink can never answer again: whoever runs the pipeline opens another one.
+func sinkEnded(err error) bool {
+	switch pipeline.CodeOf(err) {
+	case pipeline.CodeBrokerAuth, pipeline.CodeBrokerFatal:
+		return true
+	}
+	return false
 }
 
 func (e *Engine) ingressAlert(err error) {
@@ -92,6 +105,9 @@ func (e *Engine) probed(err error) {
 	e.ingress.probing = false
 	now := e.o.Clock()
 	if err != nil {
+		if sinkEnded(err) {
+			e.stop(err)
+		}
 		if !e.ingress.down {
 			e.pathDown(e.o.Route.QuarantineTopic, pipeline.Failure{Code: pipeline.CodeOf(err), Cause: err})
 		}

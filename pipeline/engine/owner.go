@@ -29,7 +29,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 		e.giveBack()
 	}()
 	if !e.openControl(ctx) || !e.openIngress(ctx) {
-		return nil // ended before the control topic and the dead-letter path were seen: nothing was read
+		return e.fatal() // ended before the control topic and the dead-letter path were seen: nothing was read
 	}
 	for ctx.Err() == nil && e.exceeded == nil {
 		e.collect()

@@ -60,22 +60,53 @@ func (a *Admin) Close() {
 	_ = a.c.Close() // it has no group to leave
 }
 
-// within repeats a call that takes a number of milliseconds instead of a context, in slices short enough for ctx to count.
-func within(ctx context.Context, call func(ms int) error) error {
+// failed wraps an error of a call. Brokers that turn us away look like ones that do not answer: the library says it apart.
+func (a *Admin) failed(err error, place, doing string) *pipeline.Error {
+	e := failed(err, place, doing)
+	if e.Code == pipeline.CodeBrokerUnreachable {
+		if why := denied(a.c); why != nil {
+			return failed(why, place, doing)
+		}
+	}
+	return e
+}
+
+// denied is why brokers turn a client away, or nil: what the library has reported since it was asked last. c reads nothing.
+func denied(c *client.Consumer) error {
+	for {
+		switch e := c.Poll(0).(type) {
+		case nil:
+			return nil
+		case client.Error:
+			if credentials(e) {
+				return e
+			}
+		}
+	}
+}
+
+// within repeats a call that takes a number of milliseconds instead of a context, in slices short enough for ctx to count, until
+// brokers answer or turn the client away.
+func within(ctx context.Context, c *client.Consumer, call func(ms int) error) error {
 	const slice = time.Second
 	for n := adminTimeout / slice; ; n-- {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := call(int(slice / time.Millisecond))
-		if e, ok := errors.AsType[clientError](err); !ok || n <= 1 || e.IsFatal() || codeOf(e) != pipeline.CodeBrokerUnreachable {
+		e, ok := errors.AsType[clientError](err)
+		late := errors.Is(err, context.DeadlineExceeded) // of a slice
+		if n <= 1 || !late && (!ok || e.IsFatal() || codeOf(e) != pipeline.CodeBrokerUnreachable) {
 			return err
+		}
+		if why := denied(c); why != nil {
+			return why
 		}
 	}
 }
 
 func (a *Admin) metadata(ctx context.Context, topic *string) (m *client.Metadata, err error) {
-	err = within(ctx, func(ms int) error {
+	err = within(ctx, a.c, func(ms int) error {
 		m, err = a.a.GetMetadata(topic, topic == nil, ms)
 		return err
 	})
@@ -96,7 +127,7 @@ func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
 	}
 	out, err := a.a.CreateTopics(ctx, list, client.SetAdminOperationTimeout(adminTimeout))
 	if err != nil {
-		return failed(err, a.place, "create topics")
+		return a.failed(err, a.place, "create topics")
 	}
 	for _, r := range out {
 		if c := r.Error.Code(); c != client.ErrNoError && c != client.ErrTopicAlreadyExists {
@@ -123,7 +154,7 @@ func (a *Admin) CreateTopics(ctx context.Context, specs ...TopicSpec) error {
 func (a *Admin) DeleteTopics(ctx context.Context, topics ...string) error {
 	out, err := a.a.DeleteTopics(ctx, topics, client.SetAdminOperationTimeout(adminTimeout))
 	if err != nil {
-		return failed(err, a.place, "delete topics")
+		return a.failed(err, a.place, "delete topics")
 	}
 	for _, r := range out {
 		if c := r.Error.Code(); c != client.ErrNoError && c != client.ErrUnknownTopicOrPart {
@@ -137,7 +168,7 @@ func (a *Admin) DeleteTopics(ctx context.Context, topics ...string) error {
 func (a *Admin) Topics(ctx context.Context) (map[string]int, error) {
 	m, err := a.metadata(ctx, nil)
 	if err != nil {
-		return nil, failed(err, a.place, "list topics")
+		return nil, a.failed(err, a.place, "list topics")
 	}
 	out := make(map[string]int, len(m.Topics))
 	for name, t := range m.Topics {
@@ -152,14 +183,14 @@ func (a *Admin) Topics(ctx context.Context) (map[string]int, error) {
 func (a *Admin) partitions(ctx context.Context, topic string) ([]int32, error) {
 	m, err := a.metadata(ctx, &topic)
 	if err != nil {
-		return nil, failed(err, topic+" on "+a.place, "describe the topic")
+		return nil, a.failed(err, topic+" on "+a.place, "describe the topic")
 	}
 	t, ok := m.Topics[topic]
-	if !ok || t.Error.Code() == client.ErrUnknownTopicOrPart || len(t.Partitions) == 0 {
-		return nil, pipeline.Errorf(pipeline.CodeTopicMissing, topic+" on "+a.place, "the topic does not exist")
-	}
-	if t.Error.Code() != client.ErrNoError {
+	if ok && t.Error.Code() != client.ErrNoError && t.Error.Code() != client.ErrUnknownTopicOrPart { // one that may not be seen, above all
 		return nil, failed(t.Error, topic+" on "+a.place, "describe the topic")
+	}
+	if len(t.Partitions) == 0 {
+		return nil, pipeline.Errorf(pipeline.CodeTopicMissing, topic+" on "+a.place, "the topic does not exist")
 	}
 	out := make([]int32, 0, len(t.Partitions))
 	for _, p := range t.Partitions {
@@ -198,7 +229,7 @@ func (a *Admin) listOffsets(ctx context.Context, topic string, ids []int32, at c
 	}
 	res, err := a.a.ListOffsets(ctx, ask, client.SetAdminIsolationLevel(client.IsolationLevelReadUncommitted))
 	if err != nil {
-		return nil, failed(err, topic+" on "+a.place, "list offsets")
+		return nil, a.failed(err, topic+" on "+a.place, "list offsets")
 	}
 	out := make(map[int32]int64, len(ids))
 	for tp, r := range res.ResultInfos {
@@ -221,11 +252,15 @@ func (a *Admin) EndOffsets(ctx context.Context, topic string) (map[int32]int64, 
 
 // ClusterID is the id that the cluster gave itself. Codes: ERR_BROKER_*.
 func (a *Admin) ClusterID(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	id, err := a.a.ClusterID(ctx)
+	var id string
+	err := within(ctx, a.c, func(ms int) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+		defer cancel()
+		id, err = a.a.ClusterID(ctx)
+		return err
+	})
 	if err != nil {
-		return "", failed(err, a.place, "ask for the cluster id")
+		return "", a.failed(err, a.place, "ask for the cluster id")
 	}
 	return id, nil
 }
@@ -238,7 +273,7 @@ func (a *Admin) DeleteRecords(ctx context.Context, before map[pipeline.TP]int64)
 	}
 	out, err := a.a.DeleteRecords(ctx, list)
 	if err != nil {
-		return failed(err, a.place, "delete records")
+		return a.failed(err, a.place, "delete records")
 	}
 	for _, r := range out.DeleteRecordsResults {
 		if r.TopicPartition.Error != nil {
@@ -274,7 +309,7 @@ func (a *Admin) Info(ctx context.Context, topic string) (pipeline.TopicInfo, err
 func (a *Admin) Configs(ctx context.Context, topic string) (map[string]string, error) {
 	out, err := a.a.DescribeConfigs(ctx, []client.ConfigResource{{Type: client.ResourceTopic, Name: topic}})
 	if err != nil {
-		return nil, failed(err, topic+" on "+a.place, "describe the topic's settings")
+		return nil, a.failed(err, topic+" on "+a.place, "describe the topic's settings")
 	}
 	configs := map[string]string{}
 	for _, r := range out {
@@ -297,7 +332,7 @@ func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string
 	}
 	out, err := a.a.IncrementalAlterConfigs(ctx, []client.ConfigResource{res})
 	if err != nil {
-		return failed(err, topic+" on "+a.place, "change the topic's settings")
+		return a.failed(err, topic+" on "+a.place, "change the topic's settings")
 	}
 	for _, r := range out {
 		if r.Error.Code() != client.ErrNoError {
@@ -315,7 +350,7 @@ func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]
 		return map[pipeline.TP]pipeline.Checkpoint{}, nil // nobody committed yet
 	}
 	if err != nil {
-		return nil, failed(err, group+" on "+a.place, "read the group's offsets")
+		return nil, a.failed(err, group+" on "+a.place, "read the group's offsets")
 	}
 	out := map[pipeline.TP]pipeline.Checkpoint{}
 	for _, g := range res.ConsumerGroupsTopicPartitions {

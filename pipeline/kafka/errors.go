@@ -31,6 +31,15 @@ func codeOf(e clientError) pipeline.Code {
 	return pipeline.CodeBrokerFatal
 }
 
+// credentials tells whether brokers refuse who we are, as against one thing that we ask for.
+func credentials(e clientError) bool {
+	switch e.Code() {
+	case client.ErrAuthentication, client.ErrSaslAuthenticationFailed, client.ErrUnsupportedSaslMechanism, client.ErrSsl:
+		return true
+	}
+	return false
+}
+
 // failed wraps an error of the client. Its text never holds a payload or a password.
 func failed(err error, place, doing string) *pipeline.Error {
 	if e, ok := errors.AsType[*pipeline.Error](err); ok {

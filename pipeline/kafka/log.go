@@ -88,7 +88,7 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 		l.keep(r)
 	}()
 	var first, end int64
-	err = within(ctx, func(ms int) (err error) {
+	err = within(ctx, r, func(ms int) (err error) {
 		first, end, err = r.QueryWatermarkOffsets(tp.Topic, tp.Partition, ms)
 		return err
 	})

@@ -185,13 +185,14 @@ func (a *again) next() []ticket {
 	return g
 }
 
-// judge takes an error that is not about a message.
+// judge takes an error that is not about a message. Brokers that refuse our credentials end the sink, as they end a source: the
+// library would try them for ever, and messages would only time out.
 func (s *Sink) judge(e clientError) {
-	if !e.IsFatal() {
+	code := codeOf(e)
+	if !e.IsFatal() && !credentials(e) {
 		s.logs.to.Debug("client", "cluster", s.conf.Cluster.Name, "err", e.Error())
 		return
 	}
-	code := codeOf(e)
 	if code != pipeline.CodeTxFenced && code != pipeline.CodeBrokerAuth {
 		code = pipeline.CodeBrokerFatal
 	}

@@ -61,12 +61,21 @@ func NewTx(ctx context.Context, conf TxConfig) (*Tx, error) {
 	s.inTx = true
 	go s.takeReports()
 	t := &Tx{Sink: s, id: conf.TransactionalID}
-	if err := t.step(ctx, txInit); err != nil {
+	if err := t.retry(ctx, func() error { return t.init(ctx) }); err != nil {
 		err := t.txError(err, "open the transactional id")
 		_ = s.Close(ended{ctx})
 		return nil, err
 	}
 	return t, nil
+}
+
+// init asks for the transactional id for a while: brokers that turn us away are known in between.
+func (t *Tx) init(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	err := t.p.tx(ctx, txInit)
+	t.hear()
+	return err
 }
 
 // ended is a context that waits for nothing.
@@ -154,12 +163,15 @@ func (t *Tx) step(ctx context.Context, what rune) error {
 	})
 }
 
-// retry repeats what the library says may be repeated; each call waits by itself.
+// retry repeats what the library says may be repeated, until the sink is at its end; each call waits by itself.
 func (t *Tx) retry(ctx context.Context, call func() error) error {
 	for {
 		err := t.use(call)
 		if err == nil {
 			return nil
+		}
+		if why := t.fatal.Load(); why != nil && why.Code == pipeline.CodeBrokerAuth {
+			return why
 		}
 		if e, ok := errors.AsType[clientError](err); !ok || !e.IsRetriable() || ctx.Err() != nil {
 			return err
