@@ -62,6 +62,7 @@ type Lab struct {
 	Dir       string
 	ID        string // prefix of every topic and group
 	Bootstrap string
+	Dead      string // bootstrap servers of the cluster of dead letters
 	Registry  string
 	Ledger    string // URL
 	SchemaID  int32
@@ -73,22 +74,19 @@ type Lab struct {
 }
 
 // New writes the files, registers the schema and creates the topics. The registry is the embedded one.
-func New(t testing.TB, bootstrap string) *Lab {
+func New(t testing.TB, bootstrap string) *Lab { return NewApart(t, bootstrap, bootstrap) }
+
+// NewApart is New with the dead letters on another cluster.
+func NewApart(t testing.TB, bootstrap, dead string) *Lab {
 	t.Helper()
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // never fails
-	l := &Lab{T: t, Dir: t.TempDir(), Ledger: "sqlite:reprieve.db", ID: "t" + hex.EncodeToString(id), Bootstrap: bootstrap}
+	l := &Lab{T: t, Dir: t.TempDir(), Ledger: "sqlite:reprieve.db", ID: "t" + hex.EncodeToString(id), Bootstrap: bootstrap, Dead: dead}
 	reg, err := embedded.StartRegistry(embedded.RegistryConfig{Dir: filepath.Join(l.Dir, "registry")})
 	l.check(err)
 	t.Cleanup(func() { _ = reg.Close() })
 	l.Registry = reg.URL()
-	l.Cluster = kafka.Cluster{Name: "main", Properties: map[string]string{"bootstrap.servers": bootstrap}}
-	l.Admin, err = kafka.NewAdmin(l.Cluster)
-	l.check(err)
-	t.Cleanup(l.Admin.Close)
-	l.Log, err = kafka.NewLog(l.Cluster, nil)
-	l.check(err)
-	t.Cleanup(l.Log.Close)
+	l.connect("main", bootstrap)
 	cache, err := codec.NewRegistry(codec.RegistryConfig{Name: "main", URL: l.Registry}, time.Now)
 	l.check(err)
 	l.SchemaID, err = cache.Register(t.Context(), l.Topic(billing.Subject), billing.Schema(), "avro")
@@ -97,6 +95,26 @@ func New(t testing.TB, bootstrap string) *Lab {
 	l.writeFiles()
 	l.Must("topics", "apply", "--partitions", "12")
 	return l
+}
+
+func (l *Lab) connect(name, bootstrap string) {
+	l.T.Helper()
+	var err error
+	l.Cluster = kafka.Cluster{Name: name, Properties: map[string]string{"bootstrap.servers": bootstrap}}
+	l.Admin, err = kafka.NewAdmin(l.Cluster)
+	l.check(err)
+	l.T.Cleanup(l.Admin.Close)
+	l.Log, err = kafka.NewLog(l.Cluster, nil)
+	l.check(err)
+	l.T.Cleanup(l.Log.Close)
+}
+
+// Letters is the lab as it looks at the cluster of dead letters: what it reads and asks is there.
+func (l *Lab) Letters() *Lab {
+	l.T.Helper()
+	there := *l
+	there.connect("dlq", l.Dead)
+	return &there
 }
 
 func (l *Lab) check(err error) {
@@ -171,7 +189,7 @@ func (l *Lab) Key(who string) string { return filepath.Join(l.Dir, "keys", who+"
 
 func (l *Lab) environment() []string {
 	return append(os.Environ(), "REPRIEVE_CONFIG="+filepath.Join(l.Dir, "reprieve.yaml"), "REPRIEVE_BOOTSTRAP="+l.Bootstrap,
-		"REPRIEVE_DLQ_BOOTSTRAP="+l.Bootstrap, "REPRIEVE_REGISTRY="+l.Registry, "REPRIEVE_HTTP=127.0.0.1:0", "REPRIEVE_LEDGER="+l.Ledger)
+		"REPRIEVE_DLQ_BOOTSTRAP="+l.Dead, "REPRIEVE_REGISTRY="+l.Registry, "REPRIEVE_HTTP=127.0.0.1:0", "REPRIEVE_LEDGER="+l.Ledger)
 }
 
 // Command is one call of the program in the lab's folder.
