@@ -16,7 +16,9 @@ type IntakeOptions struct {
 	Sanitizer pipeline.Sanitizer // required: nothing is written that was not redacted
 	// Sealer seals the letters of a pipeline; nil, or nil of a pipeline: they are not sealed.
 	Sealer func(pipelineName string) pipeline.Sealer
-	Ring   *seal.Ring
+	// Vault seals what cannot be redacted; nil: such records are refused.
+	Vault *IntakeVault
+	Ring  *seal.Ring
 	// Target is the dead-letter topic of a pipeline and what writes to its cluster; a sink is the intake's own: nobody else reads
 	// Done.
 	Target   func(pipelineName string) (topic string, sink pipeline.Sink, ok bool)
@@ -24,6 +26,13 @@ type IntakeOptions struct {
 	Writers  map[string]deadletter.Writer // by id: who may write outcomes
 	// OutcomeSink writes to the cluster of the outcomes topic; its own. nil: outcomes are refused.
 	OutcomeSink pipeline.Sink
+}
+
+// IntakeVault is where records go that cannot be redacted.
+type IntakeVault struct {
+	Sealer pipeline.Sealer
+	Strip  pipeline.Sanitizer // takes verification values, and nothing else, out of what is kept: nobody may store them
+	Topic  func(pipelineName string) string
 }
 
 // Intake takes records into custody that an application could not process and hands over by HTTP. They become letters on the
@@ -70,7 +79,7 @@ func (r *Refused) Error() string { return "record " + strconv.Itoa(r.Index) + ":
 func (r *Refused) Unwrap() error { return r.Err }
 
 // QuarantineAll is Quarantine for several records: all of them or an error. What is wrong with any of them is found before
-// anything is written and comes back as a Refused; when a topic does not acknowledge all, some may have been written: send all of
+// anything is written and comes back as a Refused; what cannot be redacted is sealed to the vault; when a topic does not acknowledge all, some may have been written: send all of
 // them again, they are the same items. Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_INPUT_INVALID, ERR_REDACT_FAILED,
 // ERR_SEAL_FAILED, ERR_RECORD_TOO_LARGE, ERR_CUSTODY_UNAVAILABLE.
 func (in *Intake) QuarantineAll(ctx context.Context, who Actor, list []Submission) ([]pipeline.ID, error) {
@@ -78,12 +87,14 @@ func (in *Intake) QuarantineAll(ctx context.Context, who Actor, list []Submissio
 	bySink := map[pipeline.Sink][]pipeline.Message{}
 	index := map[pipeline.Sink][]int{}
 	for i, s := range list {
-		m, sink, id, err := in.compose(ctx, who, s)
+		msgs, sink, id, err := in.compose(ctx, who, s)
 		if err != nil {
 			return nil, &Refused{i, err}
 		}
 		ids[i] = id
-		bySink[sink], index[sink] = append(bySink[sink], m), append(index[sink], i)
+		for _, m := range msgs {
+			bySink[sink], index[sink] = append(bySink[sink], m), append(index[sink], i)
+		}
 	}
 	for sink, msgs := range bySink {
 		if err := send(ctx, sink, msgs, index[sink]); err != nil {
@@ -93,28 +104,36 @@ func (in *Intake) QuarantineAll(ctx context.Context, who Actor, list []Submissio
 	return ids, nil
 }
 
-func (in *Intake) compose(ctx context.Context, who Actor, s Submission) (m pipeline.Message, sink pipeline.Sink, id pipeline.ID, err error) {
+// compose makes the letter of one record, and what goes to the vault where it cannot be redacted.
+func (in *Intake) compose(ctx context.Context, who Actor, s Submission) (msgs []pipeline.Message, sink pipeline.Sink, id pipeline.ID, err error) {
 	if s.Identity.Tenant == "" {
 		s.Identity.Tenant = pipeline.TenantUnassigned
 	}
 	if err := in.o.Items.Check(ctx, who, PermQuarantine, s.Identity.Tenant); err != nil {
-		return m, nil, "", err
+		return nil, nil, "", err
 	}
 	topic, sink, ok := in.o.Target(s.Pipeline)
 	switch {
 	case !ok:
-		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "pipeline", "there is no pipeline %q", s.Pipeline)
+		return nil, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "pipeline", "there is no pipeline %q", s.Pipeline)
 	case s.Identity.Consumer == "":
-		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "consumer", "the consumer that failed is missing")
+		return nil, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "consumer", "the consumer that failed is missing")
 	case s.At.Topic == "" && s.Identity.EventID == "":
-		return m, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "event_id", "a record that is in no topic needs an event id")
+		return nil, nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, "event_id", "a record that is in no topic needs an event id")
 	}
-	l, err := in.letter(s)
+	l, kept, err := in.letter(s)
 	if err != nil {
-		return m, nil, "", err
+		return nil, nil, "", err
 	}
-	m = pipeline.Message{Topic: topic, Partition: -1, From: -1}
-	return m, sink, l.Item, deadletter.Append(&m, l, deadletter.Profiles{}, in.o.Ring)
+	m := pipeline.Message{Topic: topic, Partition: -1, From: -1}
+	if err := deadletter.Append(&m, l, deadletter.Profiles{}, in.o.Ring); err != nil {
+		return nil, nil, "", err
+	}
+	msgs = append(msgs, m)
+	if kept != nil {
+		msgs = append(msgs, *kept)
+	}
+	return msgs, sink, l.Item, nil
 }
 
 // Outcome writes what a registered writer has signed to the outcomes topic, and returns once the topic has it. value is the signed
@@ -136,7 +155,8 @@ func (in *Intake) Outcome(ctx context.Context, who Actor, value []byte) (pipelin
 	return o, send(ctx, in.o.OutcomeSink, []pipeline.Message{m}, []int{0})
 }
 
-func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
+// letter makes the letter of a record, and its vault message if it cannot be redacted.
+func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, error) {
 	id := in.o.Items.id
 	now := in.o.Items.clock().UnixMilli()
 	original := s.At
@@ -149,9 +169,11 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
 		Decision:       pipeline.Decision{Action: pipeline.ActQuarantine, Code: s.Failure.Code, Attempt: s.Attempts},
 		DigestFaithful: pipeline.Digest(id.Digest(s.Record.Value)), Faithful: deadletter.Inline, QuarantinedMS: now,
 		Reason: in.o.Sanitizer.Text(s.Reason), Exception: ledger.Cut(s.Exception, maxName), Stack: in.o.Sanitizer.Text(s.Stack)}
+	found := l.Conceal(in.o.Sanitizer.Text, id.Digest)
 	clean, err := in.o.Sanitizer.Sanitize(s.At.Topic, &s.Record, nil)
 	if err != nil {
-		return nil, &pipeline.Error{Code: pipeline.CodeRedactFailed, Place: string(l.Item), Text: "the record could not be redacted safely; nothing was written", Cause: err}
+		kept, err := in.withhold(l, &s, found, err)
+		return l, kept, err
 	}
 	l.Key, l.Value, l.Headers = clean.Key, clean.Value, deadletter.PassHeaders(nil, clean.Headers, false)
 	l.DigestRedacted = pipeline.Digest(seal.SHA256(clean.Value))
@@ -162,15 +184,36 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, error) {
 		}
 	}
 	if in.o.Sealer == nil || l.Value == nil {
-		return l, nil
+		return l, nil, nil
 	}
 	if sealer := in.o.Sealer(s.Pipeline); sealer != nil {
 		l.DigestRedacted = pipeline.Digest(id.Digest(l.Value))
 		if l.Value, l.Enc, err = sealer.Seal(deadletter.SealedTenant(s.Identity.Tenant), l.Value, []byte(l.Item)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return l, nil
+	return l, nil, nil
+}
+
+// withhold makes l the placeholder of a record that cannot be redacted, whose bytes go to the vault, as the live lane does.
+func (in *Intake) withhold(l *deadletter.Letter, s *Submission, found bool, why error) (*pipeline.Message, error) {
+	refused := &pipeline.Error{Code: pipeline.CodeRedactFailed, Place: string(l.Item), Text: "the record could not be redacted safely; nothing was written", Cause: why}
+	v := in.o.Vault
+	if v == nil {
+		return nil, refused
+	}
+	kept, err := v.Strip.Sanitize(s.At.Topic, &s.Record, nil)
+	switch {
+	case err == nil:
+	case pipeline.CodeOf(err) == pipeline.CodeRedactFailed: // nobody can look into it, which is why it is sealed
+		kept = pipeline.Clean{Key: s.Record.Key, Value: s.Record.Value, Headers: s.Record.Headers}
+	default:
+		return nil, refused
+	}
+	l.Withhold(in.o.Sanitizer, in.o.Items.id.Digest, s.At.Topic, &s.Record, found, pipeline.CodeOf(why))
+	l.Headers = deadletter.PassHeaders(nil, l.Headers, false)
+	m := &pipeline.Message{Topic: v.Topic(s.Pipeline), Partition: -1, From: -1}
+	return m, l.Keep(m, &kept, v.Sealer, in.o.Items.id.Digest, in.o.Ring)
 }
 
 // send waits for the acknowledgement of all messages. Several callers wait on one sink: whoever takes the completion of another

@@ -10,6 +10,7 @@ import (
 	"reprieve.dev/custody/custodytest"
 	"reprieve.dev/ledger/ledgertest"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
 	"reprieve.dev/tests/conformance/script"
 )
 
@@ -83,6 +84,55 @@ func TestAnIntakeIsALetterLikeAnyOther(t *testing.T) {
 		}
 		if n := l.count(""); n != 2 {
 			t.Fatal(n)
+		}
+	})
+}
+
+// What an application hands over and nobody can redact is sealed, and shows nothing: without a vault it is refused.
+func TestAnIntakeSealsWhatCannotBeRedacted(t *testing.T) {
+	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+		l := newLab(t, s)
+		keys := newSealing(t, l.Env)
+		const vault = dlq + ".vault"
+		l.cl.CreateTopic(vault, 1, nil)
+		sink := l.cl.Sink(script.SinkOptions{})
+		in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sanitizer: masker{}, Ring: l.Ring,
+			Vault:  &custody.IntakeVault{Sealer: keys.sealer, Strip: masker{}, Topic: func(string) string { return vault }},
+			Target: func(p string) (string, pipeline.Sink, bool) { return dlq, sink, p == "billing" }})
+		sub := custody.Submission{Pipeline: "billing", Cluster: "cluster-1",
+			Record:   pipeline.Record{TimeMS: custodytest.Start.UnixMilli(), TimeType: pipeline.TimeCreate, Key: []byte("k"), Value: []byte("refuse"), Headers: []pipeline.Header{{Name: "trace", Value: []byte("1")}, {Name: "null"}}},
+			Identity: pipeline.Identity{Consumer: "app", Tenant: "acme", EventID: "e1"}, Failure: pipeline.Failure{Stage: "app", Code: pipeline.CodeRejected}, Reason: "no account"}
+		app := custody.Actor{Subject: "app", Roles: []string{"admin"}, Tenants: []string{"acme"}, Via: "api"}
+		id, err := in.Quarantine(l.Ctx, app, sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letters, kept := l.cl.All(dlq), l.cl.All(vault)
+		if len(letters) != 1 || len(kept) != 1 {
+			t.Fatalf("%d letters, %d vault messages", len(letters), len(kept))
+		}
+		letter, err := deadletter.Parse(dlq, &letters[0], l.Ring)
+		if err != nil || letter.Item != id || letter.Kind != deadletter.KindSealed || letter.Value != nil || letter.Faithful != deadletter.Vault || string(letter.Key) != "k" {
+			t.Fatalf("%+v %v", letter, err)
+		}
+		v, err := deadletter.ParseVaulted(vault, &kept[0], l.Ring)
+		if err != nil || v.Item != id || bytes.Contains(kept[0].Value, []byte("refuse")) {
+			t.Fatalf("%+v %v", v, err)
+		}
+		plain, err := keys.opener.Open(v.Tenant, v.Enc, v.Sealed, []byte(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, value, headers, err := deadletter.UnpackRecord(plain)
+		if err != nil || string(key) != "k" || string(value) != "refuse" || len(headers) != 2 || headers[1].Value != nil {
+			t.Errorf("%q %q %v %v", key, value, headers, err)
+		}
+		if again, err := in.Quarantine(l.Ctx, app, sub); err != nil || again != id {
+			t.Errorf("%s %v", again, err)
+		}
+		l.cl.Refuse(vault, pipeline.CodeSendTimeout, 1) // both or nothing that counts: the caller keeps its record and sends again
+		if _, err := in.Quarantine(l.Ctx, app, sub); pipeline.CodeOf(err) != pipeline.CodeCustodyUnavailable {
+			t.Error(err)
 		}
 	})
 }

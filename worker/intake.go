@@ -123,6 +123,11 @@ func (w *Worker) runIntake(ctx context.Context) error {
 			}
 			return v.Sealer
 		}
+		strip, err := vaultStrip(w.keys)
+		if err != nil {
+			return err
+		}
+		o.Vault = &custody.IntakeVault{Sealer: v.Sealer, Strip: strip, Topic: func(name string) string { return targets[name].Config.Quarantine.VaultTopic() }}
 	}
 	if outcomes != "" {
 		if err := open("outcomes of ", outcomes); err != nil {

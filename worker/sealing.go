@@ -21,12 +21,17 @@ func (pp *PipelinePlan) sealing(p *Plan, keys Keys) (engine.Sealing, error) {
 	if !p.Vaulted() {
 		return engine.Sealing{}, nil
 	}
-	strip, err := redact.New(redact.Config{Detectors: []string{redact.DetectCVV}}, redact.Options{HashKey: keys.Hash})
+	strip, err := vaultStrip(keys)
 	if err != nil {
 		return engine.Sealing{}, err
 	}
 	q := pp.Config.Quarantine
 	return engine.Sealing{Topic: q.VaultTopic(), Letters: q.Encrypt, Originals: q.SealOriginals, Strip: strip}, nil
+}
+
+// vaultStrip takes verification values out of what goes to a vault: nobody may store them.
+func vaultStrip(keys Keys) (pipeline.Sanitizer, error) {
+	return redact.New(redact.Config{Detectors: []string{redact.DetectCVV}}, redact.Options{HashKey: keys.Hash})
 }
 
 // publicKeys are the keys that one pipeline seals to, as the control topic has them. A version that was seen once is never gone back

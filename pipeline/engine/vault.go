@@ -87,10 +87,10 @@ func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now
 func (c *core) sanitize(w *work, l *deadletter.Letter, i int, r *pipeline.Record, v pipeline.View) *pipeline.Clean {
 	topic := w.batch.TP.Topic
 	clean, err := c.o.Sanitize.Sanitize(topic, r, v)
-	found := c.names(l)
+	found := l.Conceal(c.o.Sanitize.Text, c.o.Identity.Digest)
 	if err != nil {
 		w.hidden = append(w.hidden, int32(i))
-		c.withhold(l, topic, r, found, pipeline.CodeOf(err))
+		l.Withhold(c.o.Sanitize, c.o.Identity.Digest, topic, r, found, pipeline.CodeOf(err))
 		return c.original(topic, r, v, true)
 	}
 	l.Key, l.Value, l.Headers = clean.Key, clean.Value, clean.Headers
@@ -131,55 +131,12 @@ func (c *core) original(topic string, r *pipeline.Record, v pipeline.View, blind
 	return nil
 }
 
-// names are what a letter says of who the record is, in headers that redaction does not see.
-func names(id *pipeline.Identity) [6]*string {
-	return [...]*string{&id.Tenant, &id.EventID, &id.Entity, &id.BusinessID, &id.Token, &id.Version}
-}
-
-// names puts keyed digests for names that hold a secret, so that equal ones stay equal, and tells whether there was one.
-func (c *core) names(l *deadletter.Letter) (found bool) {
-	for _, s := range names(&l.Identity) {
-		if c.o.Sanitize.Text(*s) != *s {
-			*s, found = c.o.Identity.Digest([]byte(*s)), true
-		}
-	}
-	return found
-}
-
-// withhold makes l a placeholder: no value, and of key, headers and names only what holds no secret. A keyed digest stands for a key
-// that does. found: a name held one.
-func (c *core) withhold(l *deadletter.Letter, topic string, r *pipeline.Record, found bool, why pipeline.Code) {
-	l.Kind, l.Value, l.Faithful, l.DigestRedacted = deadletter.KindSealed, nil, deadletter.Vault, pipeline.Digest(seal.SHA256(nil))
-	l.Key = r.Key
-	if _, err := c.o.Sanitize.Sanitize(topic, &pipeline.Record{Key: r.Key}, nil); err != nil {
-		l.Key, found = []byte(c.o.Identity.Digest(r.Key)), true
-	}
-	l.Headers = nil
-	if clean, err := c.o.Sanitize.Sanitize(topic, &pipeline.Record{Headers: r.Headers}, nil); err == nil {
-		l.Headers = clean.Headers
-	}
-	if why == pipeline.CodeRedactIdentity && !found { // one of the names is the secret, and nobody can tell which; the tenant is a word
-		all := names(&l.Identity)
-		for _, s := range all[1:] {
-			if *s != "" {
-				*s = c.o.Identity.Digest([]byte(*s))
-			}
-		}
-	}
-	l.Exception = c.o.Sanitize.Text(l.Exception)
-}
-
 // vaulted composes the vault message of a record; nil when the vault topic does not take one of that size.
 func (c *core) vaulted(l *deadletter.Letter, o *pipeline.Clean, from int32) (*pipeline.Message, error) {
-	v := deadletter.Vaulted{Item: l.Item, Tenant: deadletter.SealedTenant(l.Identity.Tenant), Pipeline: l.Pipeline, Original: l.Original,
-		OriginalMS: l.OriginalMS, TimeType: l.TimeType, Cluster: l.Cluster, Digest: pipeline.Digest(c.o.Identity.Digest(o.Value))}
-	var err error
-	v.Sealed, v.Enc, err = c.o.Seal.Sealer.Seal(v.Tenant, deadletter.PackRecord(o.Key, o.Value, o.Headers), []byte(l.Item))
-	if err != nil {
+	m := &pipeline.Message{Topic: c.o.Seal.Topic, Partition: -1, From: from}
+	if err := l.Keep(m, o, c.o.Seal.Sealer, c.o.Identity.Digest, c.o.Ring); err != nil {
 		return nil, err
 	}
-	m := &pipeline.Message{Topic: c.o.Seal.Topic, Partition: -1, From: from}
-	deadletter.AppendVaulted(m, &v, c.o.Ring)
 	if limit := c.o.Seal.MaxBytes; limit > 0 && deadletter.Size(m) > limit {
 		return nil, nil
 	}
