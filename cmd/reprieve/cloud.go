@@ -2,7 +2,8 @@
 
 package main
 
-// Drivers of clouds, for keys.keeper.url and custody.retention.archive: go build -tags cloud. They are built and not tested against their services.
+// Drivers of clouds, for keys.keeper.url and custody.retention.archive: go build -tags cloud. s3:// is tested with a
+// server that speaks the API of S3; the others are built and not tested against their services.
 import (
 	_ "gocloud.dev/blob/azureblob"        // azblob://
 	_ "gocloud.dev/blob/gcsblob"          // gs://

@@ -1,5 +1,5 @@
 // Package services starts the real servers that tests talk to: Apache Kafka, a worker of Kafka Connect, PostgreSQL, a schema
-// registry, a server with Vault's transit API. A test
+// registry, a server with Vault's transit API, one with the API of S3. A test
 // asks for one by name and gets an address; the first to ask starts it, and it stops with the test process however that
 // ends.
 //
