@@ -69,9 +69,9 @@ type Effect struct {
 
 // Dedup is the section effect.dedup.
 type Dedup struct {
-	Store   string   `yaml:"store" doc:"Name of the table or service that remembers tokens."`
+	Store   string   `yaml:"store" doc:"Name of the table or service that remembers tokens, for reports."`
 	Horizon Duration `yaml:"horizon" doc:"How long it remembers; past it an item is asked about before a redrive."`
-	From    string   `yaml:"from" enum:"first_delivery,last_delivery" doc:"From when the horizon counts."`
+	From    string   `yaml:"from" enum:"first_delivery,last_delivery" default:"first_delivery" doc:"From when the horizon counts."`
 }
 
 // Retry is the section retry.

@@ -270,7 +270,7 @@ type Bounds struct {
 	Age             Duration      `yaml:"age" doc:"Oldest record that is still retried."`
 	Cumulative      Duration      `yaml:"cumulative" doc:"Most time that all retries of a record may take."`
 	UnknownErrors   UnknownErrors `yaml:"unknown_errors" doc:"Budget of failures that nobody has classified, and of our own defects. A pipeline whose budget is exceeded is halted until a person resumes it."`
-	LeaseExtensions int           `yaml:"lease_extensions" default:"3" doc:"How often a lease may be extended."`
+	LeaseExtensions int           `yaml:"lease_extensions" doc:"How often a lease may be extended."`
 	Redrive         Rate          `yaml:"redrive" default:"50/s" doc:"Highest rate of all redrives together."`
 	Quotas          Quotas        `yaml:"quotas" doc:"Highest rates of the redrives of one tenant or to one destination."`
 }

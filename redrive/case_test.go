@@ -442,6 +442,17 @@ func TestCaseC50PastTheHorizonIsAskedFirst(t *testing.T) {
 	if it := b.Show(t, ids[0]).Item; it.State != custody.Reconciled {
 		t.Errorf("the first is %s", it.State)
 	}
+	t.Run("FromTheLastDelivery", func(t *testing.T) {
+		at := func(day int64) int64 { return custodytest.Start.UnixMilli() + day*24*3600*1000 }
+		x := &brief{originalMS: at(0), timeType: pipeline.TimeCreate, takenMS: at(1), lastMS: at(20)}
+		month := Horizon{Known: true, For: 30 * 24 * time.Hour}
+		if !month.past(x, at(40)) || month.past(x, at(29)) {
+			t.Error("it does not count from the first delivery")
+		}
+		if month.Last = true; month.past(x, at(40)) || !month.past(x, at(51)) {
+			t.Error("it does not count from the last delivery")
+		}
+	})
 	t.Run("UnknownHorizon", func(t *testing.T) {
 		b.target.Horizon = Horizon{}
 		b.letters(2, 3, func(int64, *deadletter.Letter) {})

@@ -377,7 +377,7 @@ func (d *dryRun) history(it *custody.Item, l *Line) {
 	if it.Try > 0 {
 		r.Again++
 	}
-	b := &brief{originalMS: it.OriginalMS, timeType: it.TimeType, takenMS: it.TakenMS}
+	b := &brief{originalMS: it.OriginalMS, timeType: it.TimeType, takenMS: it.TakenMS, lastMS: it.LastSeenMS}
 	switch {
 	case !d.t.Horizon.Known:
 		r.Horizon.Unknown++
@@ -512,7 +512,10 @@ func (d *dryRun) finish() {
 	if d.dest.LogAppend {
 		d.note("the destination overwrites times with its own (LogAppendTime)")
 	}
-	if !d.t.Horizon.Known {
+	switch h := d.t.Horizon; {
+	case h.Known && h.Store != "" && r.Horizon.Past > 0:
+		d.note(decimal(r.Horizon.Past) + " items are older than " + h.Store + " remembers")
+	case !h.Known:
 		d.note("nobody has said how long the effect's deduplication remembers: an effect may happen twice")
 	}
 	if n := len(r.FailAgain); n > 0 {

@@ -23,6 +23,7 @@ type brief struct {
 	originalMS  int64
 	timeType    pipeline.TimeType
 	takenMS     int64
+	lastMS      int64 // when it was seen last
 	flags       custody.Flag
 	confirmed   custody.Confirmed
 	faithful    deadletter.Faithful
@@ -41,7 +42,7 @@ type brief struct {
 }
 
 const briefColumns = `SELECT i.id, i.tenant, i.pipeline, i.state, i.class, i.fingerprint, i.schema_ref, i.entity, i.topic, i.partition, i.source_offset,
-	i.original_ms, i.time_type, i.taken_ms, i.flags, i.confirmed, i.faithful, i.digest_faithful, i.repair, i.legal_hold, i.redrive_try,
+	i.original_ms, i.time_type, i.taken_ms, coalesce(i.last_seen_ms, i.quarantined_ms), i.flags, i.confirmed, i.faithful, i.digest_faithful, i.repair, i.legal_hold, i.redrive_try,
 	i.version, coalesce(r.new_identity, ''), coalesce(r.after_digest, ''),
 	coalesce(length(rp.record_key), 0) + coalesce(length(rp.value), 0) + coalesce(length(rp.headers), 0),
 	coalesce(length(p.record_key), 0) + coalesce(length(p.value), 0) + coalesce(length(p.headers), 0),
@@ -60,7 +61,7 @@ func scanBrief(scan func(...any) error) (*brief, error) {
 	var timeType, after string
 	var repaired, plain, has, absent int64
 	err := scan(&b.id, &b.tenant, &b.pipeline, &b.state, &b.class, &b.fingerprint, &b.schema, &b.entity, &b.original.Topic, &b.original.Partition, &b.original.Offset,
-		&b.originalMS, &timeType, &b.takenMS, &b.flags, &b.confirmed, &b.faithful, (*custody.StoredDigest)(&b.digest), &b.repair, &b.legalHold, &b.try,
+		&b.originalMS, &timeType, &b.takenMS, &b.lastMS, &b.flags, &b.confirmed, &b.faithful, (*custody.StoredDigest)(&b.digest), &b.repair, &b.legalHold, &b.try,
 		&b.version, &b.newIdentity, &after, &repaired, &plain, &b.key, &has, &absent)
 	if err != nil {
 		return nil, err
@@ -130,10 +131,14 @@ func (b *brief) exclude(t *Target, req *PlanRequest, nowMS int64) *exclusion {
 
 // past tells whether the effect's deduplication may have forgotten an item, or nobody has said how long it remembers.
 func (h Horizon) past(b *brief, nowMS int64) bool {
-	return !h.Known || h.For > 0 && nowMS-b.firstMS() > h.For.Milliseconds()
+	from := b.firstMS()
+	if h.Last {
+		from = b.lastMS
+	}
+	return !h.Known || h.For > 0 && nowMS-from > h.For.Milliseconds()
 }
 
-// firstMS is when the effect may first have happened: the horizon counts from there.
+// firstMS is when the effect may first have happened.
 func (b *brief) firstMS() int64 {
 	if b.originalMS > 0 && b.timeType != pipeline.TimeNone {
 		return b.originalMS

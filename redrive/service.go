@@ -71,6 +71,8 @@ type Yield struct {
 type Horizon struct {
 	Known bool          // an effect section stands in the file
 	For   time.Duration // 0 with Known: for ever
+	Last  bool          // it counts from the last delivery, not from the first
+	Store string        // what remembers, for reports
 }
 
 // Approver is a registered key of a person, or of a console that has authenticated one.

@@ -47,6 +47,12 @@ func checkWorker(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 	}
 	ps = append(ps, checkCallers(w, doc)...)
 	ps = append(ps, checkAdopted(w, doc)...)
+	for _, x := range []struct{ path, what string }{{"http.oidc", "sign-ins by OpenID Connect"}, {"telemetry.otlp", "traces"},
+		{"bounds.lease_extensions", "extended leases"}} {
+		if doc.Has(x.path) {
+			ps = append(ps, notYet(doc.At(x.path), "", x.what))
+		}
+	}
 	ps = ps.Sorted()
 	return ps
 }

@@ -34,7 +34,7 @@ func (pp *PipelinePlan) Target(p *Plan, registry func(string) (codec.Registry, e
 		Watched: []redrive.Topic{{Cluster: c.Quarantine.Cluster, Topic: c.Quarantine.Topic},
 			{Cluster: c.Source.Cluster, Topic: deadletter.OutcomesTopic(p.Config.Topics.Prefix)},
 			{Cluster: c.Source.Cluster, Topic: deadletter.SettlementsTopic(p.Config.Topics.Prefix)}},
-		Horizon: redrive.Horizon{Known: c.Effect.Kind != "", For: c.Effect.Dedup.Horizon.Std()},
+		Horizon: redrive.Horizon{Known: c.Effect.Kind != "", For: c.Effect.Dedup.Horizon.Std(), Last: c.Effect.Dedup.From == "last_delivery", Store: c.Effect.Dedup.Store},
 		Rules: transforms.Rules{EventID: c.Source.Identity.EventID, Entity: c.Source.Identity.Entity, BusinessID: c.Source.Identity.BusinessID,
 			Token: c.Source.Identity.Token, Version: c.Source.Identity.Version},
 	}

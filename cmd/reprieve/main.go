@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"reprieve.dev/config"
@@ -242,6 +243,16 @@ func (a *app) log() *slog.Logger {
 		return slog.New(slog.NewJSONHandler(a.err, o))
 	}
 	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+// logAs takes the level and the form of log lines from the worker file where no flag and no variable says otherwise.
+func (a *app) logAs(l config.Log, given *pflag.FlagSet) {
+	if _, said := a.env("REPRIEVE_LOG_LEVEL"); !said && !given.Changed("log-level") {
+		a.logLevel = l.Level
+	}
+	if _, said := a.env("REPRIEVE_LOG_FORMAT"); !said && !given.Changed("log-format") {
+		a.logFormat = l.Format
+	}
 }
 
 // exactly refuses a wrong number of arguments in our words.

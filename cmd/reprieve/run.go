@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -33,6 +34,7 @@ func (a *app) runCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.logAs(plan.Config.Telemetry.Log, c.Flags())
 			return a.runWorker(c.Context(), plan, roles, instance, args)
 		},
 	}
@@ -75,7 +77,7 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 	if slices.Contains(o.Roles, worker.RoleCustodian) {
 		door.Intake = r
 	}
-	shut, err := a.serve(ctx, plan.Config.HTTP.Address, api.New(door), o)
+	shut, err := a.serve(ctx, plan, api.New(door), o)
 	if err != nil {
 		return err
 	}
@@ -83,15 +85,23 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 	return r.run(ctx)
 }
 
-// serve opens the HTTP port and returns what closes it.
-func (a *app) serve(ctx context.Context, address string, h http.Handler, o worker.Options) (func(), error) {
+// serve opens the HTTP port, with TLS where http.tls says so, and returns what closes it.
+func (a *app) serve(ctx context.Context, plan *worker.Plan, h http.Handler, o worker.Options) (func(), error) {
+	secure, err := plan.ServerTLS()
+	if err != nil {
+		return nil, err
+	}
+	address, scheme := plan.Config.HTTP.Address, "http://"
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodeEnvironmentTool, "http.address "+address, "the port cannot be opened: %w", err).
 			With("choose another: http: {address: 127.0.0.1:0}")
 	}
+	if secure != nil {
+		l, scheme = tls.NewListener(l, secure), "https://"
+	}
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-	o.Log.Info("serving", "address", "http://"+l.Addr().String(), "paths", "/healthz /readyz /metrics /v1/pipelines /version /openapi.json")
+	o.Log.Info("serving", "address", scheme+l.Addr().String(), "paths", "/healthz /readyz /metrics /v1/pipelines /version /openapi.json")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
