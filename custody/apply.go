@@ -64,8 +64,8 @@ func (c *Items) apply(ctx context.Context, who Actor, perm Permission, t Target,
 		if err != nil {
 			return r, err
 		}
-		if s.Count != t.Count || s.Digest != t.Digest {
-			return r, pipeline.Errorf(pipeline.CodeSnapshotChanged, t.Snapshot, "it has %d items and digest %s", s.Count, s.Digest)
+		if err := s.is(t); err != nil {
+			return r, err
 		}
 		return r, c.SnapshotItems(ctx, t.Snapshot, c.chunk, run)
 	case t.Selection != "" || len(t.Items) == 0:

@@ -11,7 +11,7 @@ import (
 )
 
 // Retention says how long items stay. What is said of the data class counts before what is said of the failure class, and that before
-// the default; an item's own ExpiresMS (extend) and a legal hold win over all.
+// the default; an item's own ExpiresMS (an Extension) and a legal hold win over all.
 type Retention struct {
 	Default  time.Duration                    // 0: 30 days
 	Class    map[pipeline.Class]time.Duration // by failure class
@@ -50,22 +50,6 @@ func (r Retention) shortest() time.Duration {
 		d = min(d, x)
 	}
 	return d
-}
-
-// Extend moves the end of items, later or earlier, by a decision with a reason. Codes: ERR_REASON_MISSING, ERR_INPUT_INVALID (a time
-// that is past), those of a change.
-func (c *Items) Extend(ctx context.Context, who Actor, t Target, until time.Time, reason string) (Report, error) {
-	if err := needs(pipeline.CodeReasonMissing, reason, "a reason"); err != nil {
-		return Report{}, err
-	}
-	ms := until.UnixMilli()
-	if !until.After(c.clock()) {
-		return Report{}, pipeline.Errorf(pipeline.CodeInputInvalid, until.UTC().Format(pipeline.TimeForm), "the new end is past")
-	}
-	return c.apply(ctx, who, PermRetention, t, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
-		err := c.set(tx, who, items, change{event: "extend", cols: []string{"expires_ms"}, args: []any{ms}, detail: map[string]string{"until_ms": strconv.FormatInt(ms, 10), "reason": reason}, keep: func(it *Item) { it.ExpiresMS = ms }})
-		return items, nil, err
-	})
 }
 
 // Expiry counts what an expiry did.

@@ -27,7 +27,11 @@ func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
 		}
 		must(e.Items.LegalHold(e.Ctx, who, custody.One(ids[1]), "case 1"))
 		must(e.Items.Discard(e.Ctx, who, custody.One(ids[2]), "r", "e"))
-		must(e.Items.Extend(e.Ctx, who, custody.One(ids[3]), custodytest.Start.Add(60*24*time.Hour), "waits for the vendor"))
+		x, err := e.Items.ProposeExtension(e.Ctx, who, custody.One(ids[3]), custodytest.Start.Add(60*24*time.Hour), "waits for the vendor")
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID))
 		must(e.Items.Resolve(e.Ctx, who, custody.One(ids[4]), custody.ResolvedApplied, "r", "e"))
 		if err := e.Items.Within(e.Ctx, func(tx *ledger.Tx) error {
 			_, _, err := e.Items.Intend(tx, who, &custody.Intent{Manifest: manifest}, ids[5:6], custody.Accept{Unconfirmed: true})

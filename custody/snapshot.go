@@ -111,6 +111,14 @@ func readSnapshot(tx *ledger.Tx, id string) (Snapshot, error) {
 	return s, err
 }
 
+// is tells whether a target names this snapshot as it was seen. Codes: ERR_SNAPSHOT_CHANGED.
+func (s Snapshot) is(t Target) error {
+	if s.Count != t.Count || s.Digest != t.Digest {
+		return pipeline.Errorf(pipeline.CodeSnapshotChanged, t.Snapshot, "it has %d items and digest %s", s.Count, s.Digest)
+	}
+	return nil
+}
+
 // SnapshotItems calls f with the ids of a snapshot in ascending order, in chunks of at most size. f may change the ledger.
 func (c *Items) SnapshotItems(ctx context.Context, id string, size int, f func([]pipeline.ID) error) error {
 	for after := int64(0); ; {

@@ -19,10 +19,7 @@ func (a *app) ledgerCmd() *cobra.Command {
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.LegalHold(ctx, d.who, t, f.matter)
 			}),
-		a.changeCmd("extend", "Move the end of items, by a decision with a reason", "extended", "for,reason",
-			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
-				return d.items.Extend(ctx, d.who, t, a.clock().Add(f.life), f.reason)
-			}),
+		a.extendCmd(), a.extensionsCmd(), a.approveExtensionCmd(),
 		a.changeCmd("unhold", "Lift the legal hold of items", "let go", "reason",
 			func(ctx context.Context, d *desk, t custody.Target, f changeFlags) (custody.Report, error) {
 				return d.items.Unhold(ctx, d.who, t, f.reason)

@@ -87,7 +87,6 @@ func (a *app) quarantineCmd() *cobra.Command {
 type changeFlags struct {
 	ticket, owner, text, reason, evidence, as, matter string
 	marks                                             []string
-	life                                              time.Duration
 }
 
 // changeCmd makes a verb that changes items.
@@ -130,8 +129,6 @@ func (a *app) changeCmd(name, short, done, wants string, do func(context.Context
 			c.Flags().StringVar(&f.evidence, "evidence", "", "what proves it: a ticket, a report, a transaction")
 		case "matter":
 			c.Flags().StringVar(&f.matter, "matter", "", "what the legal hold is for: a case, an order")
-		case "for":
-			c.Flags().DurationVar(&f.life, "for", 0, "how long from now they stay, for example 720h")
 		case "marks":
 			c.Flags().StringSliceVar(&f.marks, "marks", nil, "the marks, with commas")
 		case "as":

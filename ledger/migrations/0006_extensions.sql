@@ -1,0 +1,14 @@
+-- A later or earlier end of items, proposed by one person; another approves it.
+CREATE TABLE extensions (
+  id TEXT NOT NULL PRIMARY KEY,
+  snapshot TEXT NOT NULL,
+  tenants TEXT NOT NULL,
+  items BIGINT NOT NULL,
+  digest TEXT NOT NULL,
+  until_ms BIGINT NOT NULL,
+  reason TEXT NOT NULL,
+  state TEXT NOT NULL,
+  author TEXT NOT NULL,
+  approver TEXT NOT NULL,
+  created_ms BIGINT NOT NULL
+);
