@@ -153,10 +153,15 @@ type Editor interface {
 }
 
 // Indifferent is an Editor that says of most leaves that it keeps them, without looking closely. A codec then need not ask
-// about them. Both methods are pure, like Plan.
+// about them, and may look for the others while it validates a record. All methods are pure, like Plan.
 type Indifferent interface {
-	// Least is for a rule: strings and texts of numbers shorter than it, and integers nearer to zero, are kept whatever they are.
+	// Least is for a rule: strings and texts of numbers shorter than it, and integers and floats nearer to zero, are kept
+	// whatever they are.
 	Least(rule Rule, kind ValueKind) int64
-	// Keeps tells of a string that is not shorter than Least, if that is more than 0, that it is certainly kept. False says nothing.
-	Keeps(rule Rule, text []byte) bool
+	// Dull are the signs, marked with 1, all of them ASCII, that mean nothing: a text of fewer bytes and nothing else is kept, under
+	// each rule whose Least is more than 0.
+	Dull() (signs *[256]uint8, fewer int)
+	// Keeps tells of any string that it is certainly kept, under each rule whose Least is more than 0; false says nothing.
+	// ascii tells that no byte of it is 0x80 or more.
+	Keeps(text []byte) (kept, ascii bool)
 }

@@ -41,12 +41,13 @@ func (v *avroView) Edit(dst []byte, e pipeline.Editor) (out []byte, changed bool
 	s := v.s
 	w := avroEdit{s: s, r: &s.nav, e: e, plan: s.planFor(v.p, e), src: v.src, offs: v.soff, dst: dst, sure: v.p.reader == nil, moves: s.moves[:0]}
 	root := w.plan.root
+	at, noted := v.notesFor(w.plan)
 	if !root.any {
 		return dst, false, nil
 	}
 	w.r.free(v.src)
 	if root.t.op == opRecord {
-		w.fixed(root, root.t.slots)
+		w.fields(w.plan.flat, at, noted)
 	} else {
 		w.value(root, v.head)
 	}
@@ -77,24 +78,8 @@ func (v *avroView) moved(value []byte) bool {
 		}
 		offs[i] = uint32(int(off) + by)
 	}
-	v.src, v.data, v.offs, v.soff = value, value, offs, offs
+	v.src, v.data, v.offs, v.soff, v.notes = value, value, offs, offs, notes{}
 	return true
-}
-
-// fixed visits the fields of the root record, and of records that were taken into it, where the validation noted them.
-func (w *avroEdit) fixed(n *planNode, slots []slot) {
-	for i := range n.kids {
-		k := &n.kids[i]
-		sl := &slots[k.field]
-		switch {
-		case sl.subs != nil:
-			w.fixed(k.node, sl.subs)
-		case sl.at < len(w.offs):
-			if off := int(w.offs[sl.at]); w.kept(k.node, off) < 0 {
-				w.value(k.node, off)
-			}
-		}
-	}
 }
 
 // kept passes a value of which it is soon known that it is kept, as most are. -1: it must be visited.
@@ -115,7 +100,7 @@ func (w *avroEdit) kept(n *planNode, off int) int {
 			return -1
 		}
 		text := src[off+1:][:src[off]>>1]
-		if int64(len(text)) < n.least || w.plan.quick.Keeps(n.rule, text) {
+		if int64(len(text)) < n.least || w.keeps(text) {
 			return off + 1 + len(text)
 		}
 	case opLong:
@@ -129,6 +114,11 @@ func (w *avroEdit) kept(n *planNode, off int) int {
 		}
 	}
 	return -1
+}
+
+func (w *avroEdit) keeps(text []byte) bool {
+	kept, _ := w.plan.quick.Keeps(text)
+	return kept
 }
 
 // value visits the value at off and returns where the next one starts.

@@ -14,15 +14,20 @@ type planEntry struct {
 	p      *program
 	e      pipeline.Editor
 	quick  pipeline.Indifferent // e, if it is one
+	kept   bool                 // it is known again
 	root   *planNode
-	left   int // nodes that may still be learnt
-	learnt int // of those, from records
+	flat   []flatField // of a root record
+	left   int         // nodes that may still be learnt
+	learnt int         // of those, from records
 }
 
-func newPlan(p *program, e pipeline.Editor) planEntry {
-	pe := planEntry{p: p, e: e, left: maxPlanNodes}
+func newPlan(p *program, e pipeline.Editor, kept bool) planEntry {
+	pe := planEntry{p: p, e: e, kept: kept, left: maxPlanNodes}
 	pe.quick, _ = e.(pipeline.Indifferent)
 	pe.root = pe.node(p.root, "", "", "", nil, false, nil)
+	if p.root.op == opRecord {
+		pe.flat = pe.root.flat(nil, p.root.slots)
+	}
 	return pe
 }
 
@@ -66,12 +71,12 @@ func (s *Scratch) planFor(p *program, e pipeline.Editor) *planEntry {
 	for i := 0; keep && i < len(s.plans); i++ {
 		if pe := &s.plans[i]; pe.p == p && pe.e == e {
 			if pe.left <= 0 && pe.learnt > 0 { // full of keys that may never come again: learn anew
-				*pe = newPlan(p, e)
+				*pe = newPlan(p, e, true)
 			}
 			return pe
 		}
 	}
-	entry := newPlan(p, e)
+	entry := newPlan(p, e, keep)
 	if !keep {
 		return &entry
 	}

@@ -16,6 +16,10 @@ type run struct {
 	items int64 // still allowed
 	cost  int64 // still allowed
 
+	quick pipeline.Indifferent // nil: nothing is noted
+	dull  dull                 // of quick
+	notes []uint32             // where values start that an editor may want to change
+
 	watch  bool     // map keys are compared
 	keys   []uint32 // start and end of the keys of open maps
 	table  []uint32
@@ -86,7 +90,7 @@ func (r *run) varintSlow(off int) (int64, int) {
 // each of them starts. INV-BOUNDED-DECODE: nothing is looped over or followed before the bytes, the depth and the budgets
 // allow it.
 func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
-	data := r.data
+	data, quick := r.data, r.quick
 	if offs != nil {
 		offs = offs[:len(code)]
 	}
@@ -131,13 +135,16 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 			for off < len(data) && data[off] >= 0x80 {
 				off++
 			}
-			if off-at < 9 && off < len(data) {
+			if off-at < 5 && off < len(data) {
 				off++
 				continue
 			}
-			if _, off = r.varintSlow(at); off < 0 { // ten bytes, or cut
+			if off-at < 9 && off < len(data) {
+				off++
+			} else if _, off = r.varintSlow(at); off < 0 { // ten bytes, or cut
 				return -1
 			}
+			r.noteNumber(in.t, at)
 		case opString:
 			var n int
 			if off < len(data) && data[off] < 0x80 && data[off]&1 == 0 {
@@ -150,7 +157,19 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 				return -1
 			}
 			end := off + n
-			if !ascii(data[off:end]) && !utf8.Valid(data[off:end]) {
+			if quick != nil {
+				if n < r.dull.fewer && r.dull.all(data[off:end]) {
+					off = end
+					continue
+				}
+				kept, low := quick.Keeps(data[off:end])
+				if !low && !utf8.Valid(data[off:end]) {
+					return r.invalid(in.t, "UTF-8", off)
+				}
+				if !kept {
+					r.notes = append(r.notes, uint32(off))
+				}
+			} else if !ascii(data[off:end]) && !utf8.Valid(data[off:end]) {
 				return r.invalid(in.t, "UTF-8", off)
 			}
 			off = end
@@ -180,10 +199,16 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 			if len(data)-off < 4 {
 				return r.truncated(off, 4)
 			}
+			if quick != nil {
+				r.noteFloat(float64(float32At(data, off)), off)
+			}
 			off += 4
 		case opDouble:
 			if len(data)-off < 8 {
 				return r.truncated(off, 8)
+			}
+			if quick != nil {
+				r.noteFloat(float64At(data, off), off)
 			}
 			off += 8
 		case opBytes:

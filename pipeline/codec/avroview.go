@@ -109,15 +109,20 @@ type avroView struct {
 	head int // length of the framing in src
 	soff []uint32
 	mark []Mark
+
+	notes notes // of src
 }
 
 // bind validates src and makes the view read it.
 func (v *avroView) bind(s *Scratch, p *program, src []byte, head int) *pipeline.Failure {
 	s.edited = edited{}
+	s.run.quick, s.run.dull, s.run.notes = s.look.quick, s.look.dull, s.run.notes[:0]
 	offs, ok := p.check(s, p.root, src, head)
+	s.run.quick = nil
 	if !ok {
 		return p.failure(&s.run)
 	}
+	v.notes = s.takeNotes()
 	v.s, v.p, v.src, v.head, v.soff = s, p, src, head, offs
 	v.root, v.data, v.body, v.offs, v.mark = p.root, src, head, offs, nil
 	if p.reader != nil {

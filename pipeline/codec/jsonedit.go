@@ -202,8 +202,13 @@ func (w *jsonEdit) leaf(i uint32, t *treeNode) (drop bool) {
 		return false
 	}
 	if least := t.least[value.Kind]; least > 0 {
-		if int64(len(value.Bytes)) < least || value.Kind == pipeline.KindString && w.t.quick.Keeps(rule, value.Bytes) {
+		if int64(len(value.Bytes)) < least {
 			return false
+		}
+		if value.Kind == pipeline.KindString {
+			if kept, _ := w.t.quick.Keeps(value.Bytes); kept {
+				return false
+			}
 		}
 	}
 	path := unsafe.String(unsafe.SliceData(v.s.path), len(v.s.path))

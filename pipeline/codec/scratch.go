@@ -20,6 +20,7 @@ type Scratch struct {
 	out    []byte // reader bytes in the making
 	moves  []move // of the last edit of an Avro view
 	edited edited
+	look   lookout
 	stack  []int
 
 	last  lastProgram
@@ -37,6 +38,7 @@ func (s *Scratch) Reset() {
 	s.avro.n, s.json.n, s.raw.n, s.proto.n = 0, 0, 0, 0
 	s.offs.reset()
 	s.edited = edited{}
+	s.look.turn()
 	s.nodes.reset()
 	s.text.reset()
 	if cap(s.scan.nodes) > maxRoom {

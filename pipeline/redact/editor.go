@@ -105,42 +105,6 @@ func (e *Editor) Plan(path, name string, kind pipeline.ValueKind, tags []string)
 	return rule | pipeline.Rule(m+1)
 }
 
-// Least says which leaves are kept without being looked at: integers of fewer digits than a card number has, and strings of
-// fewer signs than anything that is looked for, unless their name or their place says more.
-func (e *Editor) Least(rule pipeline.Rule, kind pipeline.ValueKind) int64 {
-	if rule>>ruleField != 0 || rule&rulePath != 0 || len(e.r.patterns) > 0 {
-		return 0
-	}
-	switch m := meaning(rule&ruleMeaning) - 1; m {
-	case meansCode, meansAuth, meansCookie, meansSecret, meansPairName, meansPairValue:
-		return 0
-	}
-	switch kind {
-	case pipeline.KindInt:
-		return 100_000_000_000 // the first number of minDigits digits
-	case pipeline.KindString:
-		return 3 // look, in Edit
-	case pipeline.KindNumber:
-		return minDigits
-	}
-	return 0
-}
-
-// Keeps is the cheap look at a text of a rule whose Least is more than 0: most texts end here.
-func (e *Editor) Keeps(_ pipeline.Rule, s []byte) bool {
-	if c := s[0]; c <= ' ' || c == '{' || c == '[' || c == '"' || len(s) > window { // it may be a document
-		return false
-	}
-	space, digits, plain := e.r.plain(s)
-	switch {
-	case !plain || digits >= minDigits && e.r.chained(s):
-		return false
-	case !space:
-		return true
-	}
-	return !(digits >= 3 && e.r.cvv) && !(e.r.auth && schemeEnd(s, 4) < len(s))
-}
-
 // secretPath says that a member name on the way holds a card number.
 func (e *Editor) secretPath(path string) bool {
 	if _, _, run := e.r.look([]byte(path)); !run {

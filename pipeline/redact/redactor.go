@@ -21,6 +21,7 @@ type Redactor struct {
 	hashKey                 []byte
 	hashKeyID               string
 	class                   [256]uint8
+	dull                    [256]uint8
 	issuers                 []issuerRange
 	editors                 sync.Pool
 }
@@ -44,6 +45,7 @@ func New(cfg Config, o Options) (*Redactor, error) {
 		return nil, &pipeline.Error{Code: ps[0].Code, Place: "redact." + ps[0].Path, Text: strings.Join(lines, "\n")}
 	}
 	r := &Redactor{class: classes(), issuers: issuers(), hashKey: pipeline.CloneBytes(o.HashKey), hashKeyID: o.HashKeyID}
+	r.dull = dullSigns(&r.class)
 	if r.hashKeyID == "" {
 		r.hashKeyID = "redact"
 	}

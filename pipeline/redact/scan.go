@@ -136,41 +136,6 @@ func (r *Redactor) look(s []byte) (seen uint8, few, run bool) {
 	return seen, digits >= 3, digits >= minDigits && r.chained(s)
 }
 
-// plain is look for a text of at least three bytes of which only one thing matters: whether it has nothing but letters, digits,
-// spaces and signs that mean nothing here. digits may be more than there are.
-func (r *Redactor) plain(s []byte) (space bool, digits int, plain bool) {
-	var signs, spaces uint64
-	for i := 0; i < len(s); i += 8 {
-		var x uint64
-		switch rest := len(s) - i; {
-		case rest >= 8:
-			x = binary.LittleEndian.Uint64(s[i:])
-		case len(s) >= 8: // the last eight bytes, what was read already shifted out, letters shifted in
-			x = binary.LittleEndian.Uint64(s[len(s)-8:])>>(64-8*rest) | letters<<(8*rest)
-		case len(s) >= 4: // the bytes in the middle twice
-			x = uint64(binary.LittleEndian.Uint32(s)) | uint64(binary.LittleEndian.Uint32(s[len(s)-4:]))<<32
-		default:
-			x = letters&^0xffffff | uint64(s[2])<<16 | uint64(s[1])<<8 | uint64(s[0])
-		}
-		if x&highs != 0 {
-			for _, c := range s[i:min(i+8, len(s))] {
-				k := r.class[c]
-				if k&(isEscape|isAssign|isCapital) != 0 {
-					return false, 0, false
-				}
-				digits += int(k & isDigit)
-				spaces |= uint64(k&isSpace) << 3
-			}
-			continue
-		}
-		colon := atLeast(x, ':')
-		digits += bits.OnesCount64(atLeast(x, '0') & ^colon & highs)
-		signs |= colon&^atLeast(x, '?') | atLeast(x, '%')&^atLeast(x, '&'+1) | equal(x, '\\') | equal(x, 'J')
-		spaces |= ^atLeast(x, ' '+1)
-	}
-	return spaces&highs != 0, digits, signs&highs == 0
-}
-
 // chained says that twelve digits stand in s with nothing between them but separators.
 func (r *Redactor) chained(s []byte) bool {
 	n := 0

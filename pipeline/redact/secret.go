@@ -69,36 +69,31 @@ func spacesEnd(b []byte, i int) int {
 	return i
 }
 
-// credentials judges what follows a scheme word in free text. Prose ("Basic authentication failed", "bearer of news") stays.
-func (e *Editor) credentials(t *reading, from, to int, s scheme) {
-	b := t.b
-	if from > 0 && (b[from-1] == '_' || b[from-1] == '-' || b[from-1] == '/' || b[from-1] == '.') && s != tokenScheme {
-		return
+// credentials judges what follows the word that ends at i in free text: where they stand if it is a scheme. Prose ("Basic
+// authentication failed", "bearer of news") stays.
+func credentials(b []byte, i int) (from, to int) {
+	word := i
+	for word > 0 && alnum(b[word-1]) && i-word < 10 {
+		word--
 	}
-	i := spacesEnd(b, to)
-	if i == to {
-		if to < len(b) && b[to] == '+' { // form encoding
-			i++
-		} else {
-			return
-		}
+	s := schemeOf(b, word, i)
+	if s == noScheme || word > 0 && (b[word-1] == '_' || b[word-1] == '-' || b[word-1] == '/' || b[word-1] == '.') && s != tokenScheme {
+		return 0, 0
 	}
-	switch s {
-	case paramsScheme:
-		if end := paramsEnd(b, i); end > i {
-			e.add(t, i, end, hit{kind: kindAuth})
+	if from = spacesEnd(b, i); from == i {
+		if i == len(b) || b[i] != '+' { // form encoding
+			return 0, 0
 		}
-	case basicScheme:
-		end := tokenEnd(b, i)
-		if basicToken(b[i:end]) {
-			e.add(t, i, end, hit{kind: kindAuth})
-		}
-	default:
-		end := tokenEnd(b, i)
-		if secretLooking(b[i:end]) {
-			e.add(t, i, end, hit{kind: kindAuth})
-		}
+		from++
 	}
+	if s == paramsScheme {
+		return from, paramsEnd(b, from)
+	}
+	to = tokenEnd(b, from)
+	if s == basicScheme && !basicToken(b[from:to]) || s == tokenScheme && !secretLooking(b[from:to]) {
+		return 0, 0
+	}
+	return from, to
 }
 
 // basicToken says that v is base64 of text with a colon.

@@ -53,14 +53,20 @@ func (e *Editor) schemes(t *reading) {
 		if i < e.covered {
 			continue
 		}
-		from := i
-		for from > 0 && alnum(b[from-1]) && i-from < 10 {
-			from--
-		}
-		if s := schemeOf(b, from, i); s != noScheme {
-			e.credentials(t, from, i, s)
+		if from, to := credentials(b, i); from < to {
+			e.add(t, from, to, hit{kind: kindAuth})
 		}
 	}
+}
+
+// showsCredentials tells whether schemes would find something in s.
+func showsCredentials(s []byte) bool {
+	for i := schemeEnd(s, 4); i < len(s); i = schemeEnd(s, i+1) {
+		if from, to := credentials(s, i); from < to {
+			return true
+		}
+	}
+	return false
 }
 
 // schemeEnd is the next space, tab or plus from i, at least 4, before which a word ends as the name of a scheme does; len(b) if
@@ -123,6 +129,27 @@ func (e *Editor) spokenCodes(t *reading) {
 			}
 		}
 	}
+}
+
+// namesCode says that a word stands in s after which spokenCodes looks for a verification value.
+func namesCode(s []byte) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !alnum(c) {
+			continue
+		}
+		from := i
+		for i < len(s) && alnum(s[i]) {
+			i++
+		}
+		switch c | 0x20 {
+		case 'c', 's', 'v':
+			if w := s[from:i]; spokenCode(w) || fold(w, "security") || fold(w, "verification") || fold(w, "validation") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // assigned judges the name before the separator at i and, if it means something, the value after it.
