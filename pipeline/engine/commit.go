@@ -136,18 +136,25 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 		points[p.tp] = t.points[i]
 	}
 	if e.tx != nil {
-		if done, err := e.commitTx(points); err != nil || !done {
-			return err
-		}
-	} else if len(points) == 0 {
+		e.commitTx(t, points)
 		return nil
-	} else if err := e.o.Source.Commit(points); err != nil {
+	}
+	if len(points) == 0 {
+		return nil
+	}
+	if err := e.o.Source.Commit(points); err != nil {
 		if pipeline.CodeOf(err) == pipeline.CodeCommitRefused {
 			e.o.Log.Warn("commit refused; it is tried again", "pipeline", e.o.Pipeline, "cause", err.Error())
 			return nil
 		}
 		return err
 	}
+	e.committed(t, points)
+	return nil
+}
+
+// committed notes what the broker has now.
+func (e *Engine) committed(t *commitTicket, points map[pipeline.TP]pipeline.Checkpoint) {
 	for _, p := range t.parts {
 		if c, ok := points[p.tp]; ok && !p.gone {
 			p.committed, p.aheadSeen, p.origin = c.Next, c.Ahead.Count(), c
@@ -158,7 +165,6 @@ func (e *Engine) commitOffsets(t *commitTicket) error {
 			}
 		}
 	}
-	return nil
 }
 
 // commitNow commits the parts and waits for it: at a revoke and at the end.

@@ -157,7 +157,7 @@ func New(o Options) *Engine {
 	e.results = make(chan result, e.lim.Batches*2)
 	e.metrics = newMetrics(o)
 	if o.Tx != nil {
-		e.tx = &txState{tx: o.Tx}
+		e.tx = &txState{tx: o.Tx, ended: make(chan txEnd, 1)}
 	}
 	return e
 }

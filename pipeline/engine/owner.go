@@ -15,12 +15,8 @@ func (e *Engine) run(ctx context.Context) (err error) {
 	e.ctx, e.loops = ctx, loops
 	defer func() {
 		stop()
-		if e.tx != nil && e.tx.open { // the broker would hold readers back until the transaction times out
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txAnswer)
-			if aerr := e.tx.tx.Abort(ctx); aerr != nil && err == nil {
-				err = aerr
-			}
-			cancel()
+		if aerr := e.leaveNoTx(ctx); aerr != nil && err == nil {
+			err = aerr
 		}
 		for _, p := range e.order {
 			p.close()
@@ -107,7 +103,11 @@ func (e *Engine) event(loops context.Context, ev pipeline.Event) error {
 		return e.revoked(ev.TPs)
 	case pipeline.Lost:
 		e.drop(ev.TPs)
-		if e.tx != nil && e.tx.open { // it may hold outputs of what is not ours any more
+		switch {
+		case e.tx == nil || !e.tx.open:
+		case e.tx.ending: // whoever reads on from the committed offsets must see those that it holds
+			e.awaitTxEnd()
+		default: // it may hold outputs of what is not ours any more
 			return e.abortTx(&pipeline.Error{Code: pipeline.CodeTxAborted, Place: e.o.Pipeline, Text: "partitions were lost"})
 		}
 	}
@@ -203,6 +203,8 @@ func (e *Engine) collect() {
 			e.completed(s)
 		case s := <-e.callDone():
 			e.completed(s)
+		case end := <-e.endTx():
+			e.txEnded(end)
 		case err := <-e.probes:
 			e.probed(err)
 		default:
@@ -237,6 +239,8 @@ func (e *Engine) answer(done <-chan struct{}, over <-chan time.Time) bool {
 		e.completed(s)
 	case s := <-e.callDone():
 		e.completed(s)
+	case end := <-e.endTx():
+		e.txEnded(end)
 	case err := <-e.probes:
 		e.probed(err)
 	case <-over:

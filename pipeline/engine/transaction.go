@@ -16,9 +16,19 @@ type txState struct {
 	open    bool
 	closing bool      // nothing new is sent: what was sent is being acknowledged, then it commits
 	since   time.Time // of its first message
-	urgent  bool      // a failure is in it: it commits sooner
+	urgent  time.Time // since when a failure in it waits for the commit, which then comes sooner; zero is none
+	next    time.Time // the same of what waits for the transaction after it
 	sending int       // works sent in it that are not settled
 	later   []*work
+	ending  bool       // the broker is asked to commit it
+	ended   chan txEnd // the answer
+}
+
+// txEnd is the answer to a commit.
+type txEnd struct {
+	ticket *commitTicket
+	points map[pipeline.TP]pipeline.Checkpoint
+	err    error
 }
 
 // The commit rule (DESIGN 4.8): the longest that a transaction stays open, without and with a failure in it.
@@ -34,6 +44,13 @@ func (e *Engine) admitTx(w *work) bool {
 	if t == nil || w.tx == t.gen && t.open {
 		return true
 	}
+	urgent := &t.urgent
+	if t.closing {
+		urgent = &t.next
+	}
+	if urgent.IsZero() && len(w.batch.Failures()) > 0 {
+		*urgent = e.o.Clock()
+	}
 	if t.closing {
 		t.later = append(t.later, w)
 		return false
@@ -44,11 +61,10 @@ func (e *Engine) admitTx(w *work) bool {
 			return false
 		}
 		t.gen++
-		t.open, t.since, t.urgent, t.sending = true, e.o.Clock(), false, 0
+		t.open, t.since, t.sending = true, e.o.Clock(), 0
 	}
 	w.tx = t.gen
 	t.sending++
-	t.urgent = t.urgent || len(w.batch.Failures()) > 0
 	return true
 }
 
@@ -60,12 +76,16 @@ func (e *Engine) leaveTx(w *work) {
 	w.tx = 0
 }
 
-// due is when the open transaction is to be committed.
+// due is when the open transaction is to be committed. A failure that waited for the one before counts that time too.
 func (t *txState) due() time.Time {
-	if t.urgent {
-		return t.since.Add(txFailure)
+	due := t.since.Add(txHealthy)
+	if t.urgent.IsZero() {
+		return due
 	}
-	return t.since.Add(txHealthy)
+	if soon := t.urgent.Add(txFailure); soon.Before(due) {
+		return soon
+	}
+	return due
 }
 
 // tickTx closes the transaction when it is time, and commits it once all of it is acknowledged.
@@ -84,27 +104,75 @@ func (e *Engine) tickTx(now time.Time) error {
 	return e.beginCommit(e.order)
 }
 
-// commitTx ends the transaction with the offsets of what was sent in it. What waited goes into the next.
-func (e *Engine) commitTx(points map[pipeline.TP]pipeline.Checkpoint) (bool, error) {
+// commitTx asks the broker to end the transaction with the offsets of what was sent in it. Meanwhile records are read and go
+// through the stages; what they send waits for the next.
+func (e *Engine) commitTx(c *commitTicket, points map[pipeline.TP]pipeline.Checkpoint) {
+	t, group := e.tx, e.o.Source.Group()
+	t.ending, e.commit.busy = true, true
+	e.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), txAnswer)
+		defer cancel()
+		t.ended <- txEnd{c, points, t.tx.Commit(ctx, points, group)} // has room: one commit at a time
+	})
+}
+
+// txEnded takes the answer to a commit. What waited goes into the next transaction.
+func (e *Engine) txEnded(end txEnd) {
 	t := e.tx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), txAnswer)
-	defer cancel()
-	err := t.tx.Commit(ctx, points, e.o.Source.Group())
-	if pipeline.CodeOf(err) == pipeline.CodeTxAborted {
-		return false, e.abortTx(err)
+	t.ending, e.commit.busy = false, false
+	err := end.err
+	switch {
+	case pipeline.CodeOf(err) == pipeline.CodeTxAborted:
+		err = e.abortTx(err)
+	case err == nil:
+		t.open, t.closing = false, false
+		e.committed(end.ticket, end.points)
+		e.sendLater()
 	}
 	if err != nil {
-		return false, err
+		e.stop(err)
 	}
-	t.open, t.closing = false, false
-	e.sendLater()
-	return true, nil
+}
+
+// awaitTxEnd waits for the answer to a commit that is under way.
+func (e *Engine) awaitTxEnd() {
+	for e.tx.ending && e.fatal() == nil {
+		e.answer(nil, nil) // the commit has a limit of its own
+	}
+}
+
+// endTx is where the answer to a commit comes from; nil (blocks for ever) without transactions.
+func (e *Engine) endTx() <-chan txEnd {
+	if e.tx == nil {
+		return nil
+	}
+	return e.tx.ended
+}
+
+// leaveNoTx undoes, at the end, a transaction that nobody commits any more: the broker would hold readers back until it times
+// out.
+func (e *Engine) leaveNoTx(ctx context.Context) error {
+	if e.tx == nil {
+		return nil
+	}
+	if e.tx.ending {
+		if end := <-e.tx.ended; end.err == nil {
+			return nil
+		}
+	}
+	if !e.tx.open {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txAnswer)
+	defer cancel()
+	return e.tx.tx.Abort(ctx)
 }
 
 // sendLater sends what waited for the transaction before to end.
 func (e *Engine) sendLater() {
 	later := e.tx.later
 	e.tx.later = nil
+	e.tx.urgent, e.tx.next = e.tx.next, time.Time{}
 	for _, w := range later {
 		if w.part.gone || w.part.leaving {
 			e.finished(w.part, w.batch)
@@ -129,6 +197,7 @@ func (e *Engine) abortTx(why error) error {
 	}
 	later := t.later
 	t.open, t.closing, t.later = false, false, nil
+	t.urgent, t.next = time.Time{}, time.Time{}
 	e.commit.busy = false
 	old := append([]*part(nil), e.order...)
 	again := pipeline.Assigned{Epoch: e.epoch + 1, Checkpoints: map[pipeline.TP]pipeline.Checkpoint{}}

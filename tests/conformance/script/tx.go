@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"time"
 
 	"reprieve.dev/pipeline"
 )
@@ -14,6 +15,7 @@ type Tx struct {
 	touched map[pipeline.TP]bool
 	fenced  bool
 	fail    []error
+	slow    time.Duration
 	commits int
 	aborts  int
 }
@@ -75,6 +77,11 @@ func (t *Tx) Begin() error {
 // Commit ends the transaction with offsets. Codes: ERR_TX_FENCED, and what FailCommit set.
 func (t *Tx) Commit(_ context.Context, cps map[pipeline.TP]pipeline.Checkpoint, meta pipeline.GroupMeta) error {
 	t.c.mu.Lock()
+	if slow := t.slow; slow > 0 {
+		t.c.mu.Unlock()
+		time.Sleep(slow)
+		t.c.mu.Lock()
+	}
 	defer t.c.mu.Unlock()
 	if err := t.check(); err != nil {
 		return err
@@ -120,6 +127,13 @@ func (t *Tx) FailCommit(err error) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	t.fail = append(t.fail, err)
+}
+
+// SlowCommit makes each Commit take d, as a broker may.
+func (t *Tx) SlowCommit(d time.Duration) {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	t.slow = d
 }
 
 // Counts is how many transactions were committed and aborted.
