@@ -7,21 +7,43 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 )
 
-// unpackArchive unpacks a tar or tar.gz below to. Only files and folders, each once, none outside, and not too much.
-func unpackArchive(archive []byte, to string) error {
+// reading opens a tar or tar.gz.
+func reading(archive []byte) (*tar.Reader, error) {
 	var r io.Reader = bytes.NewReader(archive)
 	if isGzip(archive) {
 		z, err := gzip.NewReader(r)
 		if err != nil {
-			return fmt.Errorf("it cannot be unpacked: %w", err)
+			return nil, fmt.Errorf("it cannot be unpacked: %w", err)
 		}
-		r = z
+		r = io.LimitReader(z, 2*archiveMost) // headers and padding beside the files
+	}
+	return tar.NewReader(r), nil
+}
+
+// archived tells whether an archive holds a file of that name at its top. What cannot be read holds nothing.
+func archived(archive []byte, name string) bool {
+	tr, err := reading(archive)
+	for err == nil {
+		var h *tar.Header
+		if h, err = tr.Next(); err == nil && h.Typeflag == tar.TypeReg && path.Clean(h.Name) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// unpackArchive unpacks a tar or tar.gz below to. Only files and folders, each once, none outside, and not too much.
+func unpackArchive(archive []byte, to string) error {
+	tr, err := reading(archive)
+	if err != nil {
+		return err
 	}
 	room := int64(archiveMost)
 	files := 0
-	for tr := tar.NewReader(r); ; {
+	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			break

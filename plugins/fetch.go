@@ -23,11 +23,12 @@ const (
 	manifestMost = 4 << 20   // bytes of an OCI manifest or a token
 )
 
-// Source is where a plugin is installed from: a folder, an archive (tar, tar.gz), an archive over HTTP, or an OCI artifact.
+// Source is where a plugin is installed from: its folder or an archive (tar, tar.gz) of it, an OCI image layout as folder or archive,
+// an archive over HTTP, or an OCI artifact of a registry.
 type Source struct {
 	// Place is a path, https://HOST/FILE.tar.gz or oci://HOST/NAME@sha256:DIGEST. Plain http is for this machine only.
 	Place string
-	// Digest is "sha256:..." of the archive: required over HTTP, checked wherever it is given.
+	// Digest is "sha256:..." of the archive, or of the manifest in an image layout: required over HTTP, checked wherever it is given.
 	Digest string
 	// Online allows the network. Without it nothing is fetched.
 	Online bool
@@ -41,7 +42,7 @@ func (s *Source) Open(ctx context.Context) (dir string, done func(), err error) 
 	if !remote {
 		if st, err := os.Stat(s.Place); err != nil {
 			return "", nil, pipeline.Errorf(pipeline.CodePluginUnknown, s.Place, "there is no plugin here: %w", err).With("name a folder that holds " + DescriptorFile + ", or an archive of one")
-		} else if st.IsDir() {
+		} else if st.IsDir() && !isLayout(s.Place) {
 			if s.Digest != "" {
 				return "", nil, pipeline.Errorf(pipeline.CodePluginRefused, s.Place, "a folder has no digest").With("leave --digest out: the program's digest is pinned anyway")
 			}
@@ -66,10 +67,12 @@ func (s *Source) Open(ctx context.Context) (dir string, done func(), err error) 
 		err = s.artifact(ctx, tmp)
 	case remote:
 		err = s.download(ctx, tmp)
+	case isLayout(s.Place):
+		err = s.layout(s.Place, s.Digest, tmp)
 	default:
 		var b []byte
-		if b, err = readLimited(s.Place); err == nil {
-			err = s.unpack(b, s.Digest, tmp)
+		if b, err = readLimited(s.Place, archiveMost); err == nil {
+			err = s.take(b, tmp)
 		}
 	}
 	if err != nil {
@@ -81,13 +84,13 @@ func (s *Source) Open(ctx context.Context) (dir string, done func(), err error) 
 	return dir, clean, nil
 }
 
-func readLimited(file string) ([]byte, error) {
+func readLimited(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return limitedTo(f, archiveMost)
+	return limitedTo(f, most)
 }
 
 func limitedTo(r io.Reader, most int64) ([]byte, error) {
@@ -98,12 +101,33 @@ func limitedTo(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-func (s *Source) unpack(archive []byte, digest, to string) error {
-	if err := s.matches(archive, digest); err != nil {
+// take unpacks an archive whose digest is asked for: of a plugin's folder, or of an image layout. A layout is known by the digest of
+// its manifest as well: tools that pack one do not always write the same bytes.
+func (s *Source) take(archive []byte, to string) error {
+	if !archived(archive, layoutFile) {
+		if err := s.matches(archive, s.Digest); err != nil {
+			return err
+		}
+		return s.unpack(archive, to)
+	}
+	dir, err := os.MkdirTemp("", "reprieve-layout-")
+	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(dir)
+	if err := s.unpack(archive, dir); err != nil {
+		return err
+	}
+	digest := s.Digest
+	if digest == seal.SHA256(archive) {
+		digest = ""
+	}
+	return s.layout(dir, digest, to)
+}
+
+func (s *Source) unpack(archive []byte, to string) error {
 	if err := unpackArchive(archive, to); err != nil {
-		return pipeline.Errorf(pipeline.CodePluginRefused, s.Place, "%w", err).With("a plugin is a tar or tar.gz of its folder, with files and folders only")
+		return s.refuse("%w", err).With("a plugin is a tar or tar.gz of its folder, with files and folders only")
 	}
 	return nil
 }
@@ -138,7 +162,7 @@ func (s *Source) download(ctx context.Context, to string) error {
 	if err != nil {
 		return err
 	}
-	return s.unpack(b, s.Digest, to)
+	return s.take(b, to)
 }
 
 // get asks for one URL. Codes: ERR_PLUGIN_UNKNOWN, ERR_PLUGIN_REFUSED.

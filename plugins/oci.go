@@ -17,23 +17,32 @@ const ociManifest = "application/vnd.oci.image.manifest.v1+json"
 // ociForm is oci://HOST/NAME@sha256:DIGEST. Tags are not a way to name what is installed: they move.
 var ociForm = regexp.MustCompile(`^oci://([A-Za-z0-9.:\[\]-]+)/([a-z0-9]+(?:[._/-][a-z0-9]+)*)@(sha256:[0-9a-f]{64})$`)
 
-// descriptor of OCI: a manifest's layer.
+var sha256Form = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// descriptor of OCI: a manifest's layer, or an index's manifest.
 type ociLayer struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
 	Size        int64             `json:"size"`
 	Annotations map[string]string `json:"annotations"`
+	Platform    struct {
+		OS           string `json:"os"`
+		Architecture string `json:"architecture"`
+	} `json:"platform"`
 }
 
-// artifact fetches an OCI artifact by the digest of its manifest: one layer that is an archive of the plugin's folder, or a layer
-// for each file with its name as title. Every layer is verified by the digest that the verified manifest gives it.
+// blobFunc brings the bytes of a digest, of which there are at most so many. Who asks compares them with the digest.
+type blobFunc func(digest string, most int64) ([]byte, error)
+
+func (s *Source) refuse(format string, args ...any) *pipeline.Error {
+	return pipeline.Errorf(pipeline.CodePluginRefused, s.Place, format, args...)
+}
+
+// artifact fetches an OCI artifact from a registry by the digest of its manifest.
 func (s *Source) artifact(ctx context.Context, to string) error {
-	refuse := func(format string, args ...any) *pipeline.Error {
-		return pipeline.Errorf(pipeline.CodePluginRefused, s.Place, format, args...)
-	}
 	m := ociForm.FindStringSubmatch(s.Place)
 	if m == nil {
-		return refuse("an OCI artifact is named by its digest").With("write oci://HOST/NAME@sha256:DIGEST; tags move, so they are not taken")
+		return s.refuse("an OCI artifact is named by its digest").With("write oci://HOST/NAME@sha256:DIGEST; tags move, so they are not taken")
 	}
 	host, name, digest := m[1], m[2], m[3]
 	if s.Digest != "" && s.Digest != digest {
@@ -54,6 +63,15 @@ func (s *Source) artifact(ctx context.Context, to string) error {
 	if err != nil {
 		return err
 	}
+	return s.assemble(text, digest, to, func(digest string, most int64) ([]byte, error) {
+		b, _, err := s.get(ctx, base+"/blobs/"+digest, token, most)
+		return b, err
+	})
+}
+
+// assemble makes the plugin's folder from a manifest: one layer that is an archive of it, or a layer for each file with its name as
+// title. Manifest and layers are verified: the manifest by digest, every layer by the digest that the verified manifest gives it.
+func (s *Source) assemble(text []byte, digest, to string, blob blobFunc) error {
 	if err := s.matches(text, digest); err != nil {
 		return err
 	}
@@ -61,16 +79,16 @@ func (s *Source) artifact(ctx context.Context, to string) error {
 		Layers []ociLayer `json:"layers"`
 	}
 	if err := json.Unmarshal(text, &manifest); err != nil {
-		return refuse("the manifest cannot be read: %w", err)
+		return s.refuse("the manifest cannot be read: %w", err)
 	}
 	if len(manifest.Layers) == 0 || len(manifest.Layers) > 64 {
-		return refuse("the manifest has %d layers", len(manifest.Layers))
+		return s.refuse("the manifest has %d layers", len(manifest.Layers))
 	}
 	for _, l := range manifest.Layers {
-		if l.Size < 0 || l.Size > archiveMost || !strings.HasPrefix(l.Digest, "sha256:") {
-			return refuse("a layer of the manifest cannot be taken")
+		if l.Size < 0 || l.Size > archiveMost || !sha256Form.MatchString(l.Digest) {
+			return s.refuse("a layer of the manifest cannot be taken")
 		}
-		b, _, err := s.get(ctx, base+"/blobs/"+l.Digest, token, l.Size)
+		b, err := blob(l.Digest, l.Size)
 		if err != nil {
 			return err
 		}
@@ -79,13 +97,13 @@ func (s *Source) artifact(ctx context.Context, to string) error {
 		}
 		title := l.Annotations["org.opencontainers.image.title"]
 		if len(manifest.Layers) == 1 && (title == "" || strings.Contains(l.MediaType, "tar")) {
-			return s.unpack(b, l.Digest, to)
+			return s.unpack(b, to)
 		}
 		if title == "" {
-			return refuse("a layer has no title, so no file name")
+			return s.refuse("a layer has no title, so no file name")
 		}
 		if err := writeFile(to, title, bytes.NewReader(b), true); err != nil {
-			return refuse("%w", err)
+			return s.refuse("%w", err)
 		}
 	}
 	return nil
@@ -95,7 +113,7 @@ func (s *Source) artifact(ctx context.Context, to string) error {
 var bearer = regexp.MustCompile(`(realm|service)="([^"]*)"`)
 
 func (s *Source) token(ctx context.Context, challenge, name string) (string, error) {
-	refused := pipeline.Errorf(pipeline.CodePluginRefused, s.Place, "the registry wants an account").With("fetch the artifact by other means and install the file")
+	refused := s.refuse("the registry wants an account").With("fetch the artifact by other means and install the file")
 	if !strings.HasPrefix(challenge, "Bearer ") {
 		return "", refused
 	}

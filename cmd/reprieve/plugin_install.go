@@ -18,9 +18,11 @@ func (a *app) pluginInstallCmd() *cobra.Command {
 		Use: "install PATH|URL", Short: "Install a plugin from a folder, an archive or a registry, and pin it",
 		Long: "Install starts the plugin once in the sandbox, compares what it says it is with plugin.yaml, copies both to the plugin folder of\n" +
 			"the worker file, and pins name, version, digests, protocol and level in plugins.lock. The same version with other bytes is\n" +
-			"refused: a version never changes. PATH is the folder that holds plugin.yaml, or a tar or tar.gz of it. A URL is https://, with\n" +
-			"--digest, or oci://HOST/NAME@sha256:DIGEST; nothing is fetched without --online.",
+			"refused: a version never changes. PATH is the folder that holds plugin.yaml, or a tar or tar.gz of it, or an OCI image layout\n" +
+			"(a folder with oci-layout and index.json, or a tar of it), of which --digest names the manifest. A URL is https://, with --digest,\n" +
+			"or oci://HOST/NAME@sha256:DIGEST; nothing is fetched without --online.",
 		Example: "  reprieve plugin install examples/plugin-go\n  reprieve plugin install fix-dates-1.2.0.tar.gz --digest sha256:9f86...\n" +
+			"  reprieve plugin install fix-dates-oci.tar --digest sha256:9f86...\n" +
 			"  reprieve plugin install oci://registry.example.com/acme/fix-dates@sha256:9f86... --online",
 		Args: exactly(1, "a folder that holds plugin.yaml, an archive or a URL"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -68,7 +70,7 @@ func (a *app) pluginInstallCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&from.Digest, "digest", "", "sha256:... of the archive; required for one that is fetched")
+	c.Flags().StringVar(&from.Digest, "digest", "", "sha256:... of the archive, or of the manifest in an image layout; required for what is fetched")
 	c.Flags().BoolVar(&from.Online, "online", false, "fetch it over the network")
 	c.Flags().BoolVar(&noLock, "no-lock", false, "install only; do not pin")
 	c.Flags().StringVar(&level, "level", "", "least level to pin: restricted or isolated; default: the author's")

@@ -31,8 +31,17 @@ type rule struct {
 const (
 	actAllow = unix.SECCOMP_RET_ALLOW
 	actKill  = unix.SECCOMP_RET_KILL_PROCESS
+	actAsk   = unix.SECCOMP_RET_USER_NOTIF // the host decides
 	x32Bit   = 0x40000000
 )
+
+// terms are what a policy depends on.
+type terms struct {
+	pid   int // of the plugin
+	level Level
+	errno bool   // forbidden calls fail instead of ending the process
+	bind  uint32 // action for bind
+}
 
 func actErrno(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 

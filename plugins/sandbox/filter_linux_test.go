@@ -120,7 +120,7 @@ func TestTheFilterMeansWhatTheRulesSay(t *testing.T) {
 }
 
 func TestThePolicyKillsAttacksAndFitsTheKernel(t *testing.T) {
-	p, ok := filter(42, false)
+	p, ok := filter(terms{pid: 42, level: Restricted, bind: actAsk})
 	if !ok || len(p) > 4096 {
 		t.Fatal(ok, len(p))
 	}
@@ -128,26 +128,47 @@ func TestThePolicyKillsAttacksAndFitsTheKernel(t *testing.T) {
 		call
 		want uint32
 	}{
-		"own socket":              {call{nr: unix.SYS_SOCKET, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}}, actAllow},
-		"TCP":                     {call{nr: unix.SYS_SOCKET, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM}}, actKill},
-		"TCP with a high half":    {call{nr: unix.SYS_SOCKET, args: [6]uint64{1<<32 | unix.AF_UNIX, unix.SOCK_STREAM}}, actKill},
-		"connect":                 {call{nr: unix.SYS_CONNECT}, actKill},
-		"thread":                  {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.CLONE_THREAD | unix.CLONE_VM}}, actAllow},
-		"fork that looks like":    {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.SYS_MMAP, 0, 0, 2}}, actKill},
-		"thread in a namespace":   {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.CLONE_THREAD | unix.CLONE_NEWUSER}}, actKill},
-		"private memory":          {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_PRIVATE | unix.MAP_ANON}}, actAllow},
-		"shared memory":           {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_SHARED | unix.MAP_ANON}}, actErrno(unix.EPERM)},
-		"shared validated memory": {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_SHARED_VALIDATE}}, actErrno(unix.EPERM)},
-		"own signal":              {call{nr: unix.SYS_TGKILL, args: [6]uint64{42, 43, 6}}, actAllow},
-		"another's signal":        {call{nr: unix.SYS_TGKILL, args: [6]uint64{1, 1, 9}}, actKill},
-		"become the program":      {call{nr: unix.SYS_EXECVEAT, args: [6]uint64{fdArtifact, 0, 0, 0, unix.AT_EMPTY_PATH}}, actAllow},
-		"become another":          {call{nr: unix.SYS_EXECVEAT, args: [6]uint64{5, 0, 0, 0, unix.AT_EMPTY_PATH}}, actKill},
-		"unknown call":            {call{nr: 9999}, actErrno(unix.EPERM)},
-		"x32":                     {call{nr: x32Bit | unix.SYS_READ}, actKill},
+		"own socket":               {call{nr: unix.SYS_SOCKET, args: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}}, actAllow},
+		"TCP":                      {call{nr: unix.SYS_SOCKET, args: [6]uint64{unix.AF_INET, unix.SOCK_STREAM}}, actKill},
+		"TCP with a high half":     {call{nr: unix.SYS_SOCKET, args: [6]uint64{1<<32 | unix.AF_UNIX, unix.SOCK_STREAM}}, actKill},
+		"connect":                  {call{nr: unix.SYS_CONNECT}, actKill},
+		"thread":                   {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.CLONE_THREAD | unix.CLONE_VM}}, actAllow},
+		"fork that looks like":     {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.SYS_MMAP, 0, 0, 2}}, actKill},
+		"thread in a namespace":    {call{nr: unix.SYS_CLONE, args: [6]uint64{unix.CLONE_THREAD | unix.CLONE_NEWUSER}}, actKill},
+		"private memory":           {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_PRIVATE | unix.MAP_ANON}}, actAllow},
+		"shared memory":            {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_SHARED | unix.MAP_ANON}}, actErrno(unix.EPERM)},
+		"shared validated memory":  {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_SHARED_VALIDATE}}, actErrno(unix.EPERM)},
+		"own signal":               {call{nr: unix.SYS_TGKILL, args: [6]uint64{42, 43, 6}}, actAllow},
+		"another's signal":         {call{nr: unix.SYS_TGKILL, args: [6]uint64{1, 1, 9}}, actKill},
+		"become the program":       {call{nr: unix.SYS_EXECVEAT, args: [6]uint64{fdArtifact, 0, 0, 0, unix.AT_EMPTY_PATH}}, actAllow},
+		"become another":           {call{nr: unix.SYS_EXECVEAT, args: [6]uint64{5, 0, 0, 0, unix.AT_EMPTY_PATH}}, actKill},
+		"memory that grows down":   {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_PRIVATE | unix.MAP_GROWSDOWN}}, actErrno(unix.EPERM)},
+		"an address":               {call{nr: unix.SYS_BIND}, actAsk},
+		"look at a file":           {call{nr: unix.SYS_NEWFSTATAT}, actErrno(unix.EACCES)},
+		"a file by its path":       {call{nr: unix.SYS_OPENAT, args: [6]uint64{0, 0, unix.O_PATH}}, actErrno(unix.EACCES)},
+		"a file to be read":        {call{nr: unix.SYS_OPENAT, args: [6]uint64{0, 0, unix.O_CLOEXEC}}, actAllow},
+		"not to wait":              {call{nr: unix.SYS_FCNTL, args: [6]uint64{3, unix.F_SETFL, unix.O_NONBLOCK}}, actAllow},
+		"to be signalled":          {call{nr: unix.SYS_FCNTL, args: [6]uint64{3, unix.F_SETFL, unix.O_ASYNC}}, actErrno(unix.EPERM)},
+		"somebody to be signalled": {call{nr: unix.SYS_FCNTL, args: [6]uint64{3, unix.F_SETOWN, 1}}, actKill},
+		"which signal":             {call{nr: unix.SYS_FCNTL, args: [6]uint64{3, unix.F_SETSIG, 9}}, actKill},
+		"which signal, high half":  {call{nr: unix.SYS_FCNTL, args: [6]uint64{3, 1<<32 | unix.F_SETSIG, 9}}, actErrno(unix.EPERM)},
+		"socket error":             {call{nr: unix.SYS_GETSOCKOPT, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_ERROR}}, actAllow},
+		"handle of the host":       {call{nr: unix.SYS_GETSOCKOPT, args: [6]uint64{3, unix.SOL_SOCKET, 77}}, actKill},
+		"the same, high half":      {call{nr: unix.SYS_GETSOCKOPT, args: [6]uint64{3, unix.SOL_SOCKET, 1<<32 | 77}}, actKill},
+		"a program on a socket":    {call{nr: unix.SYS_SETSOCKOPT, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}}, actKill},
+		"level with a high half":   {call{nr: unix.SYS_SETSOCKOPT, args: [6]uint64{3, 1<<32 | unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}}, actKill},
+		"unknown call":             {call{nr: 9999}, actErrno(unix.EPERM)},
+		"x32":                      {call{nr: x32Bit | unix.SYS_READ}, actKill},
 	} {
 		c.arch = auditArch
 		if got := run(t, p, c.call); got != c.want {
 			t.Errorf("%s: %#x, want %#x", name, got, c.want)
+		}
+	}
+	own, _ := filter(terms{pid: 42, level: Isolated, bind: actAllow})
+	for nr, want := range map[uint32]uint32{unix.SYS_BIND: actAllow, unix.SYS_NEWFSTATAT: actAllow, unix.SYS_CONNECT: actKill} {
+		if got := run(t, own, call{nr: nr, arch: auditArch}); got != want {
+			t.Errorf("call %d in a root folder of its own: %#x, want %#x", nr, got, want)
 		}
 	}
 	if got := run(t, p, call{nr: unix.SYS_READ, arch: unix.AUDIT_ARCH_I386}); got != actKill {

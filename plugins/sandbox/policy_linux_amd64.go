@@ -20,14 +20,13 @@ var allowed = []uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_CTL, unix.SYS_NANOSLEEP,
 	unix.SYS_CLOCK_GETTIME, unix.SYS_SCHED_YIELD, unix.SYS_MADVISE, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_RT_SIGRETURN,
 	unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGACTION, unix.SYS_SIGALTSTACK, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_CLOSE,
-	unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_OPENAT, unix.SYS_OPEN, unix.SYS_NEWFSTATAT, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_ACCESS,
-	unix.SYS_FACCESSAT, unix.SYS_READLINK, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_UNLINKAT, unix.SYS_UNLINK, unix.SYS_GETCWD,
+	unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_GETDENTS64, unix.SYS_UNLINKAT, unix.SYS_UNLINK, unix.SYS_GETCWD,
 	unix.SYS_BRK, unix.SYS_MREMAP, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CREATE, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_PIPE,
-	unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIME, unix.SYS_GETRANDOM, unix.SYS_BIND, unix.SYS_LISTEN,
-	unix.SYS_ACCEPT4, unix.SYS_ACCEPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_SHUTDOWN,
+	unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIME, unix.SYS_GETRANDOM, unix.SYS_LISTEN,
+	unix.SYS_ACCEPT4, unix.SYS_ACCEPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN,
 	unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_GETUID,
 	unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_SCHED_GETAFFINITY, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_ARCH_PRCTL, unix.SYS_FCNTL, unix.SYS_DUP,
+	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_ARCH_PRCTL, unix.SYS_DUP,
 	unix.SYS_DUP2, unix.SYS_DUP3, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_UNAME, unix.SYS_MEMBARRIER, unix.SYS_GETRLIMIT, unix.SYS_GETRUSAGE,
 	unix.SYS_SYSINFO, unix.SYS_MINCORE, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE, unix.SYS_SETITIMER,
 }
@@ -48,24 +47,67 @@ var attacks = []uint32{
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_QUOTACTL, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_KCMP,
 }
 
-// policy is what a plugin of this process id may call. What has no rule fails with EPERM.
-func policy(pid int, errno bool) []rule {
+// looks are calls that tell about a file by its path. Landlock does not rule over them, so they are for roots of a plugin's own.
+var looks = []uint32{unix.SYS_NEWFSTATAT, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_ACCESS, unix.SYS_FACCESSAT, unix.SYS_READLINK, unix.SYS_READLINKAT}
+
+// Options of sockets that hand out a handle of the other end's process, or run a program of the plugin's in the kernel
+// (asm-generic/socket.h).
+var (
+	peerPIDFD  = []uint64{77}
+	bpfOptions = []uint64{26, 50, 51, 52}
+)
+
+// highHalf is what an argument may not have where the kernel looks at its low half only: a rule compares both.
+const highHalf = 0xffffffff << 32
+
+// policy is what a plugin may call on these terms. What has no rule fails with EPERM.
+func policy(t terms) []rule {
 	bad := uint32(actKill)
-	if errno {
+	if t.errno {
 		bad = actErrno(unix.EPERM)
 	}
 	var rs []rule
 	for _, nr := range allowed {
 		rs = append(rs, rule{nr, actAllow, nil})
 	}
+	look := uint32(actAllow)
+	if t.level < Isolated {
+		look = actErrno(unix.EACCES)
+	}
+	for _, nr := range looks {
+		rs = append(rs, rule{nr, look, nil})
+	}
 	when := func(cs ...condition) []condition { return cs }
+	option := func(nr uint32, names []uint64) {
+		rs = append(rs, rule{nr, bad, when(condition{1, anySet, highHalf})}, rule{nr, bad, when(condition{2, anySet, highHalf})})
+		for _, name := range names {
+			rs = append(rs, rule{nr, bad, when(condition{1, equal, unix.SOL_SOCKET}, condition{2, equal, name})})
+		}
+		rs = append(rs, rule{nr, actAllow, nil})
+	}
+	option(unix.SYS_GETSOCKOPT, peerPIDFD)
+	option(unix.SYS_SETSOCKOPT, bpfOptions)
+	for _, c := range []uint64{unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL} {
+		rs = append(rs, rule{unix.SYS_FCNTL, actAllow, when(condition{1, equal, c})})
+	}
 	rs = append(rs,
-		// Only private memory: shared memory is not counted by the memory limit.
-		rule{unix.SYS_MMAP, actAllow, when(condition{3, anySet, unix.MAP_PRIVATE}, condition{3, allClear, unix.MAP_SHARED})},
+		// A file that is open by its path alone tells about it as a look does.
+		rule{unix.SYS_OPENAT, actErrno(unix.EACCES), when(condition{2, anySet, unix.O_PATH})},
+		rule{unix.SYS_OPENAT, actAllow, nil},
+		rule{unix.SYS_OPEN, actErrno(unix.EACCES), when(condition{1, anySet, unix.O_PATH})},
+		rule{unix.SYS_OPEN, actAllow, nil},
+		rule{unix.SYS_BIND, t.bind, nil},
+		// Who gets signals of a file, and which, may be anybody: nothing here needs them.
+		rule{unix.SYS_FCNTL, actAllow, when(condition{1, equal, unix.F_SETFL}, condition{2, allClear, unix.O_ASYNC})},
+		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETOWN})},
+		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETOWN_EX})},
+		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETSIG})},
+		// Only private memory, and none that grows down: shared memory and stacks are not counted by the memory limit.
+		rule{unix.SYS_MMAP, actAllow, when(condition{3, anySet, unix.MAP_PRIVATE}, condition{3, allClear, unix.MAP_SHARED | unix.MAP_GROWSDOWN})},
 		rule{unix.SYS_SOCKET, actAllow, when(condition{0, equal, unix.AF_UNIX}, condition{1, anySet, unix.SOCK_STREAM}, condition{1, allClear, 0xe})},
 		rule{unix.SYS_CLONE, actAllow, when(condition{0, anySet, unix.CLONE_THREAD}, condition{0, allClear, namespaces})},
-		rule{unix.SYS_KILL, actAllow, when(condition{0, equal, uint64(pid)})},
-		rule{unix.SYS_TGKILL, actAllow, when(condition{0, equal, uint64(pid)})},
+		rule{unix.SYS_KILL, actAllow, when(condition{0, equal, uint64(t.pid)})},
+		rule{unix.SYS_TGKILL, actAllow, when(condition{0, equal, uint64(t.pid)})},
 		rule{unix.SYS_PRLIMIT64, actAllow, when(condition{0, equal, 0})},
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_NAME})},
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_VMA})},
@@ -86,6 +128,6 @@ func policy(pid int, errno bool) []rule {
 }
 
 // filter is the compiled policy; ok: this machine has one.
-func filter(pid int, errno bool) (_ []unix.SockFilter, ok bool) {
-	return compile(auditArch, policy(pid, errno), actErrno(unix.EPERM), actKill), true
+func filter(t terms) (_ []unix.SockFilter, ok bool) {
+	return compile(auditArch, policy(t), actErrno(unix.EPERM), actKill), true
 }

@@ -247,16 +247,21 @@ func (s *shim) become(dir string) error {
 		{"stack", unix.RLIMIT_STACK, 8 << 20, true},
 		{"threads", unix.RLIMIT_NPROC, uint64(l.Processes), s.order.Level == Isolated}, // elsewhere it counts the whole user
 	}
-	var prog []unix.SockFilter
+	var plain, asking []unix.SockFilter
 	if s.order.Level >= Restricted {
-		p, ok := filter(os.Getpid(), s.order.Errno || s.order.Probe)
+		t := terms{pid: os.Getpid(), level: s.order.Level, errno: s.order.Errno || s.order.Probe, bind: actAllow}
+		p, ok := filter(t)
 		s.step = "seccomp"
 		if !ok {
 			return fmt.Errorf("no filter is written for %s", runtime.GOARCH)
 		}
-		prog, s.did.Seccomp = p, "kill"
+		plain, s.did.Seccomp = p, "kill"
 		if s.order.Errno {
 			s.did.Seccomp = "errno"
+		}
+		if s.order.Level < Isolated { // isolated programs share no names of sockets with the host
+			t.bind = actAsk
+			asking, _ = filter(t)
 		}
 	}
 	for _, r := range limits {
@@ -283,10 +288,14 @@ func (s *shim) become(dir string) error {
 	}
 	if s.order.Probe {
 		s.step = "seccomp"
-		if err := applyFilter(prog); err != nil {
+		asks, err := applyFilter(plain, asking)
+		if err != nil {
 			return err
 		}
-		proof := tryAttacks()
+		if asks >= 0 {
+			unix.Close(asks) // who would be asked is gone, as in a program that has its socket
+		}
+		proof := tryAttacks(s.order.Level, asks >= 0)
 		s.step = "proof"
 		if err := json.NewEncoder(s.report).Encode(message{Proof: proof}); err != nil {
 			return err
@@ -316,8 +325,14 @@ func (s *shim) become(dir string) error {
 		return err
 	}
 	s.step = "seccomp"
-	if err := applyFilter(prog); err != nil {
+	asks, err := applyFilter(plain, asking)
+	if err != nil {
 		return err
+	}
+	if asking != nil {
+		if err := handOver(asks); err != nil {
+			return err
+		}
 	}
 	s.step = "limits"
 	if err := set(true); err != nil {
@@ -335,17 +350,35 @@ func prlimit(resource int, to, from *unix.Rlimit) unix.Errno {
 	return e
 }
 
-func applyFilter(prog []unix.SockFilter) error {
-	if prog == nil {
-		return nil
+// applyFilter puts the filter on this thread: asking, whose listener it returns, or plain where the kernel gives no listener (-1).
+func applyFilter(plain, asking []unix.SockFilter) (listener int, err error) {
+	if plain == nil {
+		return -1, nil
 	}
-	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	if asking != nil {
+		f := unix.SockFprog{Len: uint16(len(asking)), Filter: &asking[0]}
+		fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&f)))
+		runtime.KeepAlive(asking)
+		if e == 0 {
+			return int(fd), nil
+		}
+	}
+	f := unix.SockFprog{Len: uint16(len(plain)), Filter: &plain[0]}
 	_, _, e := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)))
-	runtime.KeepAlive(prog)
+	runtime.KeepAlive(plain)
 	if e != 0 {
-		return e
+		return -1, e
 	}
-	return nil
+	return -1, nil
+}
+
+// handOver gives the listener to the host, or tells it that there is none.
+func handOver(listener int) error {
+	var rights []byte
+	if listener >= 0 {
+		rights = unix.UnixRights(listener)
+	}
+	return unix.Sendmsg(fdSocket, []byte{2}, rights, nil, 0)
 }
 
 // pointers is a list of C strings as execve takes it, with its null.

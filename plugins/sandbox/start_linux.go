@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -42,13 +39,14 @@ func Seal(program []byte) (*os.File, error) {
 
 // Spawner starts programs from one thread that lives as long as it: the kernel ends them when that thread ends.
 type Spawner struct {
-	jobs chan func()
-	once sync.Once
+	jobs     chan func()
+	once     sync.Once
+	controls controls
 }
 
 // NewSpawner starts the thread. Close it.
 func NewSpawner() *Spawner {
-	s := &Spawner{jobs: make(chan func())}
+	s := &Spawner{jobs: make(chan func()), controls: findControls()}
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		for job := range s.jobs {
@@ -60,24 +58,6 @@ func NewSpawner() *Spawner {
 
 // Close ends the thread, and with it every program that still runs.
 func (s *Spawner) Close() { s.once.Do(func() { close(s.jobs) }) }
-
-// Running is one program that was started.
-type Running struct {
-	Applied Applied
-	PID     int
-	Stdout  io.ReadCloser
-	Stderr  io.ReadCloser
-
-	level Level
-	dir   *os.File // O_PATH of the socket folder
-	host  *os.File // our end of the socket pair: open as long as we live
-	proc  *os.Process
-
-	mu     sync.Mutex
-	reaped bool
-	gone   chan struct{}
-	state  *os.ProcessState
-}
 
 // Start starts the sealed program under the spec and returns when it is executing. Codes: ERR_PLUGIN_SANDBOX when the level
 // cannot be had.
@@ -180,22 +160,38 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 		return nil, nil, err
 	}
 	attr := &os.ProcAttr{Env: []string{}, Files: []*os.File{null, outw, errw, specr, program, reportw, theirs}, Sys: sys}
+	limits := settings(&o.Spec)
+	group, without := s.group(limits)
 	var proc *os.Process
 	done := make(chan struct{})
 	job := func() {
+		defer close(done)
+		if group != nil {
+			sys.UseCgroupFD, sys.CgroupFD = true, int(group.file.Fd())
+		}
 		proc, err = os.StartProcess("/proc/self/exe", []string{"reprieve", Verb}, attr)
-		close(done)
+		if err == nil || group == nil {
+			return
+		}
+		if group.remove(); without == "" { // the start as it is without a group tells whether that is the reason
+			without = err.Error()
+		}
+		group, sys.UseCgroupFD = nil, false
+		proc, err = os.StartProcess("/proc/self/exe", []string{"reprieve", Verb}, attr)
 	}
 	select {
 	case s.jobs <- job:
 		<-done
 	case <-ctx.Done():
+		if group != nil {
+			group.remove()
+		}
 		return nil, nil, ctx.Err()
 	}
 	if err != nil {
 		return nil, nil, refused(o.Level, "start a process with its namespaces", err)
 	}
-	r := &Running{PID: proc.Pid, Stdout: stdout, Stderr: stderr, level: o.Level, host: host, proc: proc, gone: make(chan struct{})}
+	r := &Running{PID: proc.Pid, Stdout: stdout, Stderr: stderr, level: o.Level, host: host, proc: proc, group: group, gone: make(chan struct{})}
 	go r.reap()
 	for _, f := range opened {
 		f.Close()
@@ -211,7 +207,24 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 		r.Kill()
 		return nil, nil, err
 	}
+	if group != nil {
+		r.Applied.Limits = append(r.Applied.Limits, applied(limits)...)
+	} else {
+		r.Applied.Missing = append(r.Applied.Missing, "control group: "+without)
+	}
 	return r, proof, nil
+}
+
+// group makes the control group of one start, or says why there is none.
+func (s *Spawner) group(limits []setting) (_ *group, why string) {
+	if s.controls.dir == "" {
+		return nil, s.controls.why
+	}
+	g, err := s.controls.make(limits)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return g, ""
 }
 
 // converse takes the socket folder and reads what the shim says until it is the program.
@@ -244,31 +257,49 @@ func (r *Running) converse(report *os.File, o *order) (proof []Proof, err error)
 	if !heard || o.Probe && proof == nil {
 		return nil, refused(o.Level, "report of the shim", errors.New("the shim ended without a word"))
 	}
-	if o.Level == Isolated {
-		if r.dir, err = receive(r.host); err != nil {
+	switch o.Level {
+	case Isolated:
+		if r.dir, err = receive(r.host, "sockets"); err == nil && r.dir == nil {
+			err = errors.New("no folder was sent")
+		}
+		if err != nil {
 			return nil, refused(o.Level, "socket folder", err)
 		}
 		r.Applied.UID = hostUID(&o.Spec)
+	case Restricted:
+		if o.Probe {
+			break
+		}
+		asks, err := receive(r.host, "binds")
+		if err != nil {
+			return nil, refused(o.Level, "listener of the filter", err)
+		}
+		if asks == nil {
+			r.Applied.Missing = append(r.Applied.Missing, manyNames)
+			break
+		}
+		r.bound = make(chan struct{})
+		go r.oneAddress(asks)
 	}
 	return proof, nil
 }
 
-// receive takes the folder that the shim sent before it reported.
-func receive(host *os.File) (*os.File, error) {
+// receive takes the file that the shim sent before it became the program; nil: it sent word that there is none.
+func receive(host *os.File, name string) (*os.File, error) {
 	buf, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(host.Fd()), buf, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	if err != nil {
+	if err != nil || n == 0 {
 		return nil, err
 	}
 	cs, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil || len(cs) != 1 {
-		return nil, errors.New("no folder was sent")
+		return nil, errors.New("what was sent cannot be read")
 	}
 	fds, err := unix.ParseUnixRights(&cs[0])
 	if err != nil || len(fds) != 1 {
-		return nil, errors.New("no folder was sent")
+		return nil, errors.New("what was sent is not one file")
 	}
-	return os.NewFile(uintptr(fds[0]), "sockets"), nil
+	return os.NewFile(uintptr(fds[0]), name), nil
 }
 
 func hostUID(s *Spec) int {
@@ -303,101 +334,4 @@ func attributes(s *Spec) (*syscall.SysProcAttr, error) {
 		}
 	}
 	return a, nil
-}
-
-// reap waits for the program and then ends whatever is left of its session, before its id can be anybody else's.
-func (r *Running) reap() {
-	for {
-		if err := unix.Waitid(unix.P_PID, r.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	r.mu.Lock()
-	_ = unix.Kill(-r.PID, unix.SIGKILL) // an empty group is the usual case
-	r.reaped = true
-	r.state, _ = r.proc.Wait() // the state of a process that has ended
-	r.mu.Unlock()
-	close(r.gone)
-}
-
-// Kill ends the program and everything that it started, at once. It returns before they are gone: see Gone.
-func (r *Running) Kill() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.reaped {
-		_ = unix.Kill(-r.PID, unix.SIGKILL)
-		_ = unix.Kill(r.PID, unix.SIGKILL)
-	}
-}
-
-// Gone is closed when the program has ended and was reaped.
-func (r *Running) Gone() <-chan struct{} { return r.gone }
-
-// Exit says how the program ended, once Gone is closed: "exit status 2", "signal: bad system call".
-func (r *Running) Exit() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == nil {
-		return ""
-	}
-	return r.state.String()
-}
-
-// Peak is the most memory that the program has had resident so far, as text; empty once it has ended.
-func (r *Running) Peak() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.reaped {
-		return ""
-	}
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(r.PID) + "/status")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
-}
-
-// Close frees what the host holds of the program. Call it after Kill.
-func (r *Running) Close() {
-	for _, f := range []io.Closer{r.Stdout, r.Stderr, r.host} {
-		f.Close()
-	}
-	if r.dir != nil {
-		r.dir.Close()
-	}
-}
-
-// Dir is the socket folder as the program sees it.
-func (r *Running) Dir(hostDir string) string {
-	if r.level == Isolated {
-		return socketDir
-	}
-	return hostDir
-}
-
-// Dial connects to the socket of that name in the program's socket folder. A symbolic link or anything else but a socket is
-// refused, so the program cannot send the host to another one.
-func (r *Running) Dial(ctx context.Context, name string) (net.Conn, error) {
-	if name == "" || strings.ContainsAny(name, "/\x00") || name == ".." {
-		return nil, fmt.Errorf("%q is not a name in the socket folder", name)
-	}
-	fd, err := unix.Openat(int(r.dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("open", err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, os.NewSyscallError("stat", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, errors.New("it is not a socket")
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
 }

@@ -112,6 +112,13 @@ func early(name string) bool {
 		_ = os.Symlink("/run/victim.sock", dir+"/s")
 		fmt.Println("1|1|unix|" + dir + "/s|grpc")
 		return forever()
+	case "squatter":
+		squat("reprieve-squatted")
+		fmt.Println("1|1|unix|" + dir + "/s|grpc")
+		return forever()
+	case "squatter-who-serves":
+		squat("reprieve-squatted-too")
+		return false
 	case "future":
 		fmt.Println("1|2|unix|" + dir + "/s|grpc")
 		return forever()
