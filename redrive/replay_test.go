@@ -3,6 +3,7 @@ package redrive
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"reprieve.dev/custody/custodytest"
@@ -62,7 +63,9 @@ func TestAPastRepairIsRepeatedBitForBit(t *testing.T) {
 		}
 	}
 	repair(ids[1], "acme/luck@1.0.0", "{}")
-	replay(ids[1], pipeline.CodeTransformFailed)
+	if _, err := b.svc.Replay(b.Ctx, custodytest.Operator, ids[1]); pipeline.CodeOf(err) != pipeline.CodeTransformFailed || strings.Count(err.Error(), "hmac256:") != 2 {
+		t.Errorf("other bytes are told by both digests: %v", err)
+	}
 	if _, err := b.svc.Replay(b.Ctx, custodytest.Viewer, ids[0]); pipeline.CodeOf(err) != pipeline.CodePermissionDenied {
 		t.Error(err)
 	}

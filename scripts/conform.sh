@@ -17,33 +17,28 @@ else
 fi
 
 CGO_ENABLED=0 ${GO:-go} build -o "$tmp/hostile" ./tests/conformance/plugin/hostile
-wrong() { # NAME PROGRAM VECTOR WHAT-IS-TOLD
-	local dir=$tmp/$1
+found=0
+for about in tests/conformance/plugin/wrong/*/plugin.yaml; do
+	name=$(basename "$(dirname "$about")")
+	check=$(sed -n 's/^# check: //p' "$about")
+	evidence=$(sed -n 's/^# evidence: //p' "$about")
+	program=$(sed -n 's/^artifacts:.*path: \([a-z-]*\).*/\1/p' "$about")
+	dir=$tmp/$name
 	mkdir "$dir"
-	cp "$tmp/hostile" "$dir/$2"
-	cat >"$dir/plugin.yaml" <<-YAML
-		apiVersion: reprieve/v1
-		name: acme/hostile
-		version: 1.0.0
-		doc: Wrong on purpose.
-		delivers: [transform, stage]
-		artifacts: [{os: linux, arch: $(${GO:-go} env GOARCH), path: $2}]
-		vectors: [{name: v, value: '$3', expect: fixed}]
-	YAML
-	local code=0
-	"$reprieve" conform "$dir" --start 2s --timeout 2s >"$dir/report" || code=$?
-	if [ $code = 4 ] && grep -q "$4" "$dir/report"; then
-		echo "wrong on purpose, $1: found"
+	cp "$about" "$dir"
+	cp "$tmp/hostile" "$dir/$program"
+	code=0
+	"$reprieve" conform "$dir" --start 10s --timeout 2s >"$dir/report" || code=$?
+	if [ $code = 4 ] && grep -A1 "^ *[0-9]*  fail  $check\$" "$dir/report" | grep -q "$evidence"; then
+		echo "wrong on purpose, $name: found"
 		grep -A1 '^ *[0-9]*  fail' "$dir/report" | sed 's/^/    /'
+		found=$((found + 1))
 	else
-		echo "wrong on purpose, $1: NOT FOUND (exit code $code)"
+		echo "wrong on purpose, $name: NOT FOUND (exit code $code)"
 		cat "$dir/report"
 		failed=1
 	fi
-}
-wrong "differs by run" hostile random "gives another answer"
-wrong "loses a result" hostile "lie: count" "results for"
-wrong "dies on a record" hostile exit "fail  gives the same answers"
-wrong "never answers" hostile hang "fail  gives the same answers"
-wrong "prints before it serves" junk-first same "before the handshake"
+done
+echo "$found of 5 that are wrong on purpose were found"
+[ $found = 5 ] || failed=1
 exit $failed

@@ -40,15 +40,16 @@ func NewLineage(info Info, e *Envelope, r *Result, key *seal.IdentityKey, by str
 }
 
 // Repeat makes the repair again from the original bytes and tells whether it is the same bit for bit. t must be the transform
-// that the lineage names; a third-party one makes it in two processes. Codes: ERR_TRANSFORM_UNKNOWN (another transform, artifact or configuration), ERR_TRANSFORM_FAILED,
+// that the lineage names; a third-party one makes it in two processes. Codes: ERR_TRANSFORM_UNKNOWN (another transform, artifact or configuration), ERR_TRANSFORM_FAILED (other bytes, with both digests),
 // ERR_PLUGIN_NONDETERMINISTIC, ERR_PLUGIN_UNAVAILABLE.
 func (l *Lineage) Repeat(ctx context.Context, t Transform, e *Envelope, key *seal.IdentityKey) (Result, error) {
 	i := t.Info()
 	if i.Ref() != l.Transform || i.Artifact != l.Artifact || i.Config != l.Config {
-		return Result{}, pipeline.Errorf(pipeline.CodeTransformUnknown, string(l.Item), "the lineage was made by %s, not by this %s", l.Transform, i.Ref())
+		return Result{}, pipeline.Errorf(pipeline.CodeTransformUnknown, string(l.Item), "the repair was made by %s of artifact %s and configuration %s; here is %s of %s and %s",
+			l.Transform, l.Artifact, l.Config, i.Ref(), i.Artifact, i.Config).With("Install and pin the artifact that made it.")
 	}
 	if got := pipeline.Digest(key.Digest(e.Record.Value)); got != l.Input {
-		return Result{}, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "these are not the bytes that the repair started from")
+		return Result{}, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "these are not the bytes that the repair started from: then %s, now %s", l.Input, got)
 	}
 	out, err := Run(Twice(ctx), t, nil, []Envelope{*e})
 	if err != nil {
@@ -62,10 +63,15 @@ func (l *Lineage) Repeat(ctx context.Context, t Transform, e *Envelope, key *sea
 		}
 		return r, pipeline.Errorf(code, string(l.Item), "%s", r.Failure.Reason())
 	}
-	if pipeline.Digest(key.Digest(r.Value)) != l.Output || pipeline.Digest(key.Digest(r.Key)) != l.OutputKey ||
-		pipeline.Digest(key.Digest(headerBytes(r.Headers))) != l.OutputHeaders {
-		return r, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "the repair gives other bytes than before").
-			With("The transform is not deterministic; do not use this version.")
+	for _, made := range []struct {
+		what  string
+		then  pipeline.Digest
+		bytes []byte
+	}{{"value", l.Output, r.Value}, {"key", l.OutputKey, r.Key}, {"headers", l.OutputHeaders, headerBytes(r.Headers)}} {
+		if now := pipeline.Digest(key.Digest(made.bytes)); now != made.then {
+			return r, pipeline.Errorf(pipeline.CodeTransformFailed, string(l.Item), "the repair gives other bytes than before: its %s was %s then and is %s now", made.what, made.then, now).
+				With("The transform is not deterministic; do not use this version.")
+		}
 	}
 	return r, nil
 }

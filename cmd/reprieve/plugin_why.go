@@ -79,8 +79,9 @@ func why(ctx context.Context, o plugins.Options, r pluginRow) pluginWhy {
 		return w
 	}
 	pkg, err := plugins.Read(plugins.Folder(o.Dir, r.Ref))
+	var did sandbox.Applied
 	if err == nil {
-		_, err = h.Register(ctx, pkg)
+		did, err = h.Register(ctx, pkg)
 	}
 	if err != nil {
 		w.MayRun = false
@@ -88,5 +89,9 @@ func why(ctx context.Context, o plugins.Options, r pluginRow) pluginWhy {
 		return w
 	}
 	say("it was started and says that it is " + r.Ref)
+	say("limits: " + strings.Join(did.Limits, " "))
+	for _, m := range did.Missing {
+		say("not here: " + m)
+	}
 	return w
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -13,20 +14,26 @@ import (
 	"reprieve.dev/plugins"
 )
 
-// buildProgram DIR writes the example plugin in Go, built, with its descriptor.
+// buildProgram DIR [hostile] writes the example plugin in Go, or the hostile one of the conformance suite, built, with its descriptor.
 func buildProgram(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: program DIR")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: program DIR [hostile]")
 	}
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o755))
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "normalize-currency"), "reprieve.dev/examples/plugin-go")
+	program, source := "normalize-currency", "reprieve.dev/examples/plugin-go"
+	about, err := os.ReadFile(filepath.Join("..", "..", "examples", "plugin-go", plugins.DescriptorFile))
+	ts.Check(err)
+	if len(args) > 1 {
+		program, source = "hostile", "reprieve.dev/tests/conformance/plugin/hostile"
+		about = []byte("apiVersion: reprieve/v1\nname: acme/hostile\nversion: 1.0.0\ndoc: Misbehaves.\ndelivers: [transform, stage]\n" +
+			"artifacts: [{os: linux, arch: " + runtime.GOARCH + ", path: hostile}]\n")
+	}
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, program), source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		ts.Fatalf("%v\n%s", err, out)
 	}
-	about, err := os.ReadFile(filepath.Join("..", "..", "examples", "plugin-go", plugins.DescriptorFile))
-	ts.Check(err)
 	ts.Check(os.WriteFile(filepath.Join(dir, plugins.DescriptorFile), about, 0o644))
 }
 

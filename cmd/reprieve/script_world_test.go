@@ -63,11 +63,12 @@ func writeRecords(ts *testscript.TestScript, neg bool, args []string) {
 // begin is when the items of fillLedger failed.
 var begin = time.Date(2026, 9, 15, 10, 0, 0, 0, time.UTC)
 
-// fillLedger FILE makes a ledger with the items that the pipeline billing would have brought there: four truncated invoices and
-// two with an unknown currency of acme, one of globex with bytes that look for a terminal, confirmed but the last.
+// fillLedger FILE [PIPELINE] makes a ledger with the items that the pipeline billing would have brought there: four truncated invoices and
+// two with an unknown currency of acme, one of globex with bytes that look for a terminal, confirmed but the last. Those of another
+// pipeline are JSON.
 func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: ledger FILE")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: ledger FILE [PIPELINE]")
 	}
 	ctx := context.Background()
 	clock := func() time.Time { return begin.Add(time.Hour) }
@@ -84,6 +85,9 @@ func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
 	settled := deadletter.NewSettlement("billing", tp, 1, 100)
 	for n := range int64(7) {
 		l := storedLetter(identity, tp, n)
+		if len(args) > 1 {
+			l.Pipeline, l.Schema = args[1], "json"
+		}
 		settled.Add(l.Original.Offset, pipeline.DeadLettered)
 		arrivals = append(arrivals, custody.Arrival{Letter: l, TimeMS: l.QuarantinedMS, Cluster: "cluster-1",
 			Stands: pipeline.Position{TP: pipeline.TP{Topic: "billing.invoices.v1.dlq"}, Offset: n}})

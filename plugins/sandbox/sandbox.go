@@ -46,7 +46,7 @@ type Limits struct {
 	Memory    int64         // private memory in bytes; 256 MiB. A Go program needs 96 MiB at least
 	CPU       time.Duration // for the life of the process, whole seconds; 600 s
 	Files     int           // open files; 64
-	Processes int           // threads; 64. Counted at level isolated only
+	Processes int           // threads; 64. Below level isolated the kernel counts the whole user, and the limit is wider
 }
 
 // Filled are the limits with their defaults.
@@ -144,5 +144,6 @@ const socketDir = "/sock"
 // order is what the shim is told.
 type order struct {
 	Spec
-	Probe bool `json:"probe"`
+	Probe  bool `json:"probe"`
+	Others int  `json:"others"` // threads that the user has already
 }

@@ -229,23 +229,26 @@ func (s *shim) become(dir string) error {
 	if s.order.Tree != nil {
 		space = 64 << 30 // interpreters reserve much that they never touch; memory is what counts
 	}
+	threads := uint64(l.Processes)
+	if s.order.Level < Isolated { // it counts the whole user: room for what others of it start meanwhile
+		threads = uint64(s.order.Others + threadsRoom)
+	}
 	limits := []struct {
 		name     string
 		resource int
 		value    uint64
-		on       bool
 	}{
-		{"address_space", unix.RLIMIT_AS, space, true},
-		{"memory", unix.RLIMIT_DATA, uint64(l.Memory), true},
-		{"cpu_seconds", unix.RLIMIT_CPU, uint64(l.CPU.Seconds()), true},
-		{"open_files", unix.RLIMIT_NOFILE, uint64(l.Files), true},
-		{"file_size", unix.RLIMIT_FSIZE, 0, true},
-		{"core", unix.RLIMIT_CORE, 0, true},
-		{"locked_memory", unix.RLIMIT_MEMLOCK, 0, true},
-		{"queues", unix.RLIMIT_MSGQUEUE, 0, true},
-		{"signals", unix.RLIMIT_SIGPENDING, 64, true},
-		{"stack", unix.RLIMIT_STACK, 8 << 20, true},
-		{"threads", unix.RLIMIT_NPROC, uint64(l.Processes), s.order.Level == Isolated}, // elsewhere it counts the whole user
+		{"address_space", unix.RLIMIT_AS, space},
+		{"memory", unix.RLIMIT_DATA, uint64(l.Memory)},
+		{"cpu_seconds", unix.RLIMIT_CPU, uint64(l.CPU.Seconds())},
+		{"open_files", unix.RLIMIT_NOFILE, uint64(l.Files)},
+		{"file_size", unix.RLIMIT_FSIZE, 0},
+		{"core", unix.RLIMIT_CORE, 0},
+		{"locked_memory", unix.RLIMIT_MEMLOCK, 0},
+		{"queues", unix.RLIMIT_MSGQUEUE, 0},
+		{"signals", unix.RLIMIT_SIGPENDING, 64},
+		{"stack", unix.RLIMIT_STACK, 8 << 20},
+		{"threads", unix.RLIMIT_NPROC, threads},
 	}
 	var plain, asking []unix.SockFilter
 	if s.order.Level >= Restricted {
@@ -265,9 +268,7 @@ func (s *shim) become(dir string) error {
 		}
 	}
 	for _, r := range limits {
-		if r.on {
-			s.did.Limits = append(s.did.Limits, fmt.Sprintf("%s=%d", r.name, r.value))
-		}
+		s.did.Limits = append(s.did.Limits, fmt.Sprintf("%s=%d", r.name, r.value))
 	}
 	env := append(append([]string(nil), s.order.Env...), "PLUGIN_UNIX_SOCKET_DIR="+dir)
 	argv, err := pointers(s.order.Args)
@@ -305,7 +306,7 @@ func (s *shim) become(dir string) error {
 	// Memory last: between it and the program there is one call, so that no other thread of ours meets the limit.
 	set := func(memory bool) error {
 		for _, r := range limits {
-			if !r.on || memory != (r.resource == unix.RLIMIT_AS || r.resource == unix.RLIMIT_DATA) {
+			if memory != (r.resource == unix.RLIMIT_AS || r.resource == unix.RLIMIT_DATA) {
 				continue
 			}
 			var v unix.Rlimit

@@ -143,6 +143,9 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	}
 	opened = append(opened, null)
 
+	if o.Level < Isolated {
+		o.Others = threadsOf(hostUID(&o.Spec))
+	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, nil, err

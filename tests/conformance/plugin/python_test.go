@@ -73,14 +73,16 @@ func TestAPackedInterpreterIsContained(t *testing.T) {
 	}
 	v := victims(t)
 	for name, attack := range map[string]string{
-		"TCP of the host": v["TCP of the host"], "UDP of the host": v["UDP of the host"], "Unix socket of the host": v["Unix socket of the host"],
-		"abstract socket of the host": v["abstract socket of the host"], "a file that all may read": v["a file that all may read"], "password file": "read: /etc/passwd",
+		"TCP of the host": v["TCP of the host"].value, "UDP of the host": v["UDP of the host"].value, "Unix socket of the host": v["Unix socket of the host"].value,
+		"abstract socket of the host": v["abstract socket of the host"].value, "a file that all may read": v["a file that all may read"].value, "password file": "read: /etc/passwd",
 		"environment of process 1": "read: /proc/1/environ", "processes": "list: /proc", "its own program": "write: /app/repair.py", "its own interpreter": "write: /bin/python3",
 		"a new file": "write: /new", "a file in its folder": "fill: ", "fork": "fork: ", "spawn": "spawn: /bin/python3", "execute its interpreter": "exec: /bin/python3",
 		"calls past the interpreter": "ctypes: ", "signal process 1": "kill: 1", "symbolic link": "symlink: ", "shared memory": "shared: ", "4 GiB of memory": "memory: ",
 		"threads": "threads: ", "root folder": "chroot: ", "devices": "read: /dev/mem", "mount points": "read: /proc/self/mounts", "exit": "exit: ", "recursion": "recurse: ",
 	} {
 		t.Run(name, func(t *testing.T) {
+			repair(t, tr, "fine")
+			was := w.now(t)
 			out := repair(t, tr, attack, "after")
 			switch c := code(&out[0]); {
 			case c == pipeline.CodePluginCrashed || c == pipeline.CodePluginTimeout || c == pipeline.CodePluginAnswer:
@@ -91,6 +93,8 @@ func TestAPackedInterpreterIsContained(t *testing.T) {
 			if out[1].Failure != nil || string(out[1].Value) != "fixed" {
 				t.Errorf("another record paid for it: %+v", out[1].Failure)
 			}
+			repair(t, tr, "fine")
+			w.back(t, was)
 		})
 	}
 	t.Run("its root folder holds what was packed and nothing else", func(t *testing.T) {

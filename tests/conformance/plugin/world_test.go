@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,13 +72,14 @@ type world struct {
 	t   *testing.T
 	log *log
 	o   plugins.Options
+	did sandbox.Applied // at its installation
 }
 
 func open(t *testing.T, change func(*plugins.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	l := &log{}
-	o := plugins.Options{Dir: filepath.Join(dir, "plugins"), Lock: filepath.Join(dir, "plugins.lock"), Start: 5 * time.Second, Call: 2 * time.Second,
+	o := plugins.Options{Dir: filepath.Join(dir, "plugins"), Lock: filepath.Join(dir, "plugins.lock"), Start: 20 * time.Second, Call: 30 * time.Second,
 		RepeatOneIn: -1, Failures: 10_000, Clock: time.Now, Log: slog.New(slog.NewJSONHandler(l, nil))}
 	if change != nil {
 		change(&o)
@@ -90,7 +92,7 @@ func open(t *testing.T, change func(*plugins.Options)) *world {
 	w := &world{Host: h, t: t, log: l, o: o}
 	t.Cleanup(func() {
 		h.Close()
-		for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				b := make([]byte, 1<<16)
 				t.Errorf("%d goroutines at first, %d now\n%s", before, runtime.NumGoroutine(), b[:runtime.Stack(b, true)])
@@ -124,10 +126,11 @@ func folder(t *testing.T, name string) string {
 // install installs and pins the plugin at a level.
 func (w *world) install(level sandbox.Level) {
 	w.t.Helper()
-	pkg, _, err := w.Install(context.Background(), folder(w.t, "hostile"))
+	pkg, did, err := w.Install(context.Background(), folder(w.t, "hostile"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.did = did
 	lock, err := plugins.ReadLock(w.o.Lock)
 	if err != nil {
 		w.t.Fatal(err)
@@ -174,6 +177,75 @@ func repair(t *testing.T, tr transforms.Transform, values ...string) []transform
 		t.Fatalf("%d results for %d records", len(out), len(values))
 	}
 	return out
+}
+
+// host is what a host has in use: its own log, which a test keeps in memory, is not counted.
+type host struct {
+	goroutines, files int
+	heap              int64
+}
+
+func (w *world) now(t *testing.T) host {
+	t.Helper()
+	used := heap()
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	return host{runtime.NumGoroutine(), openFiles(t), used - int64(w.log.b.Cap())}
+}
+
+// back fails when the host does not come back to what it was: no goroutine and no open file more, no memory that is worth a name.
+func (w *world) back(t *testing.T, was host) {
+	t.Helper()
+	now := w.now(t)
+	for deadline := time.Now().Add(20 * time.Second); now.goroutines > was.goroutines || now.files > was.files || now.heap-was.heap > 4<<20; now = w.now(t) {
+		if time.Now().After(deadline) {
+			b := make([]byte, 1<<16)
+			t.Errorf("the host was at %+v, and is at %+v\n%s", was, now, b[:runtime.Stack(b, now.goroutines > was.goroutines)])
+			return
+		}
+	}
+}
+
+// outcome is what an attack came to.
+type outcome string
+
+const (
+	killed  outcome = "killed"  // the process was ended: ERR_PLUGIN_CRASHED
+	blocked outcome = "blocked" // the kernel refused: the plugin says so, ERR_TRANSFORM_FAILED
+	late    outcome = "late"    // the process was ended at the limit of a call: ERR_PLUGIN_TIMEOUT
+	through outcome = "through" // it got what it wanted
+)
+
+func outcomeOf(r *transforms.Result) outcome {
+	switch c := code(r); {
+	case c == pipeline.CodePluginCrashed:
+		return killed
+	case c == pipeline.CodeTransformFailed && strings.Contains(fmt.Sprint(r.Failure.Params), "blocked"):
+		return blocked
+	case c == pipeline.CodePluginTimeout:
+		return late
+	case c == "" && string(r.Value) == "THROUGH":
+		return through
+	default:
+		return outcome(fmt.Sprintf("%s %q", c, r.Value))
+	}
+}
+
+// attacked sends one attack with a harmless record behind it and holds the host to what must come of it: the outcome, the other record
+// repaired, a process that works again, and the host as it was.
+func (w *world) attacked(t *testing.T, tr transforms.Transform, attack string, want ...outcome) {
+	t.Helper()
+	repair(t, tr, "fine")
+	was := w.now(t)
+	out := repair(t, tr, attack, "after")
+	if got := outcomeOf(&out[0]); !slices.Contains(want, got) {
+		t.Errorf("it is %s, not %s", got, want)
+	}
+	if out[1].Failure != nil || string(out[1].Value) != "fixed" {
+		t.Errorf("another record paid for it: %+v", out[1].Failure)
+	}
+	repair(t, tr, "fine")
+	w.back(t, was)
 }
 
 func code(r *transforms.Result) pipeline.Code {

@@ -30,43 +30,43 @@ func init() {
 		"sockfilter-high": func(string) error { // the kernel looks at the low half of a number only
 			return eachSocket(func(fd int) error { return raw6(syscall.SYS_SETSOCKOPT, uintptr(fd), 1, 1<<32|26, 0, 0, 0) })
 		},
-		"abstract":      func(a string) error { return bindAbstract(a) },
-		"another-name":  func(string) error { l, err := net.Listen("unix", inFolder("second")); return closed(l, err) },
-		"stat":          func(a string) error { var st syscall.Stat_t; return syscall.Stat(a, &st) },
-		"access":        func(a string) error { return syscall.Access(a, 0) },
-		"path-only":     func(a string) error { return opened(a, 0x200000) },
-		"readlink":      func(a string) error { _, err := os.Readlink(a); return err },
-		"parent":        func(string) error { return syscall.Kill(syscall.Getppid(), 0) },
-		"group":         func(string) error { return syscall.Kill(-syscall.Getpgrp(), 0) },
-		"traced":        func(string) error { return raw(syscall.SYS_PTRACE, 0, 0, 0) }, // PTRACE_TRACEME
-		"neighbour":     neighbour,
-		"memfd":         func(string) error { name := [2]byte{'x'}; return raw(319, uintptr(unsafe.Pointer(&name)), 0, 0) },
-		"own-program":   func(string) error { return opened("/proc/self/exe", syscall.O_RDWR) },
-		"standard":      standardAgain,
-		"inotify":       func(string) error { return raw(294, 0, 0, 0) },   // inotify_init1
-		"fanotify":      func(string) error { return raw(300, 0, 0, 0) },   // fanotify_init
-		"dnotify":       func(string) error { return raw(72, 0, 1026, 1) }, // fcntl F_NOTIFY
-		"lease":         func(string) error { return raw(72, 0, 1024, 0) }, // fcntl F_SETLEASE
-		"setns":         func(string) error { return raw(308, 0, 0, 0) },   //
-		"setsid":        setsidLoop,                                        //
-		"core-pattern":  func(string) error { return opened("/proc/sys/kernel/core_pattern", syscall.O_WRONLY) },
-		"sysrq":         func(string) error { return opened("/proc/sysrq-trigger", syscall.O_WRONLY) },
-		"timerfds":      func(string) error { return flood(func() error { return raw(283, 1, 0, 0) }) }, // timerfd_create
-		"timers":        timers,                                                                         //
-		"pipes":         pipes,                                                                          //
-		"sparse":        sparse,                                                                         //
-		"realtime":      realtime,                                                                       //
-		"priority":      func(string) error { return raw(141, 0, 0, uintptr(0xffffffec)) },              // setpriority -20
-		"move-pages":    func(string) error { return raw(279, 1, 0, 0) },                                //
-		"ioports":       func(string) error { return raw(172, 3, 0, 0) },                                // iopl
-		"segments":      func(string) error { return raw(154, 1, 0, 0) },                                // modify_ldt
-		"personality":   func(string) error { return raw(135, 0x0040000, 0, 0) },                        // no address randomisation
-		"vhangup":       func(string) error { return raw(153, 0, 0, 0) },                                //
-		"hostname":      func(string) error { n := [2]byte{'x'}; return raw(170, uintptr(unsafe.Pointer(&n)), 1, 0) },
-		"quota":         func(string) error { return raw(443, 0, 0, 0) }, // quotactl_fd
-		"reap":          func(string) error { return raw(448, 0, 0, 0) }, // process_mrelease
-		"shared-copy":   func(string) error { return sharedMapping(0x03) },
-		"shared-droppd": func(string) error { return sharedMapping(0x08) }, // MAP_DROPPABLE: not counted either
+		"abstract":         func(a string) error { return bindAbstract(a) },
+		"another-name":     func(string) error { l, err := net.Listen("unix", inFolder("second")); return closed(l, err) },
+		"stat":             func(a string) error { var st syscall.Stat_t; return syscall.Stat(a, &st) },
+		"access":           func(a string) error { return syscall.Access(a, 0) },
+		"path-only":        func(a string) error { return opened(a, 0x200000) },
+		"readlink":         func(a string) error { _, err := os.Readlink(a); return err },
+		"parent":           func(string) error { return syscall.Kill(syscall.Getppid(), 0) },
+		"group":            func(string) error { return syscall.Kill(0, 0) },
+		"traced":           func(string) error { return raw(syscall.SYS_PTRACE, 0, 0, 0) }, // PTRACE_TRACEME
+		"neighbour":        neighbour,
+		"memfd":            func(string) error { name := [2]byte{'x'}; return raw(319, uintptr(unsafe.Pointer(&name)), 0, 0) },
+		"own-program":      func(string) error { return opened("/proc/self/exe", syscall.O_RDWR) },
+		"standard":         standardAgain,
+		"inotify":          func(string) error { return raw(294, 0, 0, 0) },   // inotify_init1
+		"fanotify":         func(string) error { return raw(300, 0, 0, 0) },   // fanotify_init
+		"dnotify":          func(string) error { return raw(72, 0, 1026, 1) }, // fcntl F_NOTIFY
+		"lease":            func(string) error { return raw(72, 0, 1024, 0) }, // fcntl F_SETLEASE
+		"setns":            func(string) error { return raw(308, 0, 0, 0) },   //
+		"setsid":           setsidLoop,                                        //
+		"core-pattern":     func(string) error { return opened("/proc/sys/kernel/core_pattern", syscall.O_WRONLY) },
+		"sysrq":            func(string) error { return opened("/proc/sysrq-trigger", syscall.O_WRONLY) },
+		"timerfds":         func(string) error { return flood(func() error { return raw(283, 1, 0, 0) }) }, // timerfd_create
+		"timers":           timers,                                                                         //
+		"pipes":            pipes,                                                                          //
+		"sparse":           sparse,                                                                         //
+		"realtime":         realtime,                                                                       //
+		"priority":         func(string) error { return raw(141, 0, 0, uintptr(0xffffffec)) },              // setpriority -20
+		"move-pages":       func(string) error { return raw(279, 1, 0, 0) },                                //
+		"ioports":          func(string) error { return raw(172, 3, 0, 0) },                                // iopl
+		"segments":         func(string) error { return raw(154, 1, 0, 0) },                                // modify_ldt
+		"personality":      func(string) error { return raw(135, 0x0040000, 0, 0) },                        // no address randomisation
+		"vhangup":          func(string) error { return raw(153, 0, 0, 0) },                                //
+		"hostname":         func(string) error { n := [2]byte{'x'}; return raw(170, uintptr(unsafe.Pointer(&n)), 1, 0) },
+		"quota":            func(string) error { return raw(443, 0, 0, 0) }, // quotactl_fd
+		"reap":             func(string) error { return raw(448, 0, 0, 0) }, // process_mrelease
+		"shared-copy":      func(string) error { return sharedMapping(0x03) },
+		"shared-droppable": func(string) error { return sharedMapping(0x08) }, // MAP_DROPPABLE: not counted either
 	} {
 		attacks[name] = f
 	}

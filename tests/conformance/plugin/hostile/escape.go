@@ -15,6 +15,10 @@ func init() {
 	for name, f := range map[string]func(string) error{
 		"x32":   func(string) error { return raw(0x40000000|39, 0, 0, 0) }, // getpid by the numbers of x32
 		"int80": func(string) error { return int80() },
+		"execve": func(string) error {
+			path := [10]byte{'/', 'b', 'i', 'n', '/', 's', 'h'}
+			return raw(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(&path)), 0, 0)
+		},
 		"vfork": func(string) error {
 			return raw(syscall.SYS_CLONE, syscall.CLONE_VM|syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0)
 		},

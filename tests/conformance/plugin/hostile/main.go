@@ -23,7 +23,7 @@ func main() {
 	if early(filepath.Base(os.Args[0])) {
 		return
 	}
-	serve(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}, villain{})})
+	serve(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}, &villain{})})
 }
 
 // brokerStreams counts how often the host opened the way by which a plugin can flood it.

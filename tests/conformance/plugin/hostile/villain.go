@@ -18,13 +18,34 @@ import (
 )
 
 // villain attacks as the value of a record says.
-type villain struct{}
+type villain struct {
+	limit bool // it writes into each record how much memory it may have: the same in every process, as long as nobody changes that
+}
 
-func (villain) Configure(config []byte) error {
+func (v *villain) Configure(config []byte) error {
 	if strings.Contains(string(config), "refuse") {
 		return fmt.Errorf("unknown key \"refuse\"")
 	}
+	v.limit = strings.Contains(string(config), "limit")
 	return nil
+}
+
+// limited adds the memory limit to a document.
+func limited(value []byte) sdk.Result {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(2, &l); err != nil { // RLIMIT_DATA
+		return sdk.Rejected(err.Error())
+	}
+	doc := map[string]any{}
+	if err := json.Unmarshal(value, &doc); err != nil {
+		return sdk.Rejected(err.Error())
+	}
+	doc["memory"] = strconv.FormatUint(l.Max, 10)
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return sdk.Rejected(err.Error())
+	}
+	return sdk.Repaired().SetValue(text)
 }
 
 // verb is what a live record asks for: {"do": "hang"}.
@@ -35,7 +56,7 @@ func verb(value []byte) string {
 }
 
 // Process attacks as the member "do" of a record says, and adds to what is left.
-func (v villain) Process(r *sdk.Record) sdk.Mark {
+func (v *villain) Process(r *sdk.Record) sdk.Mark {
 	do := verb(r.Value)
 	if rule, ok := strings.CutPrefix(do, "reject: "); ok {
 		return sdk.Reject(rule)
@@ -55,7 +76,10 @@ func (v villain) Process(r *sdk.Record) sdk.Mark {
 	return sdk.Pass().Header("seen", r.View).Integer("score", 7).Bool("good", true).Number("share", 0.5).Text("word", "w")
 }
 
-func (villain) Repair(e *sdk.Envelope) sdk.Result {
+func (v *villain) Repair(e *sdk.Envelope) sdk.Result {
+	if v.limit {
+		return limited(e.Value)
+	}
 	verb, arg, _ := strings.Cut(string(e.Value), ": ")
 	if f, ok := attacks[verb]; ok {
 		if err := f(arg); err != nil {
