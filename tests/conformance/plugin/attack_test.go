@@ -230,7 +230,7 @@ func TestAPluginThatKeepsFailingIsLeftAlone(t *testing.T) {
 	if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
 		t.Fatal(out[0].Failure)
 	}
-	now = now.Add(2 * time.Minute)
+	now = now.Add(time.Hour)
 	if out := repair(t, tr, "fine"); out[0].Failure != nil {
 		t.Fatal(out[0].Failure)
 	}

@@ -255,3 +255,57 @@ func TestALevelThatCannotBeHadIsRefused(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 }
+
+func TestAStartThatFailsIsTriedAgainAfterItsBackOff(t *testing.T) {
+	now := time.Now()
+	w := open(t, func(o *plugins.Options) { o.Clock = func() time.Time { return now } })
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := os.Getenv("TMPDIR")
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone")) // where the folder of the socket is made
+	for _, wait := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		if out := repair(t, tr, "exit"); code(&out[0]) != pipeline.CodePluginUnavailable && wait > 100*time.Millisecond || out[0].Failure == nil {
+			t.Fatal(out[0].Failure)
+		}
+		if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
+			t.Fatal(out[0].Failure)
+		}
+		t.Setenv("TMPDIR", good) // it would start now, but is not asked before its time
+		now = now.Add(wait - time.Millisecond)
+		if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
+			t.Fatalf("it was started before %s were over: %+v", wait, out[0])
+		}
+		t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
+		now = now.Add(time.Millisecond)
+	}
+	t.Setenv("TMPDIR", good)
+	now = now.Add(time.Minute)
+	if out := repair(t, tr, "fine"); out[0].Failure != nil {
+		t.Fatal(out[0].Failure)
+	}
+}
+
+func TestBatchesAreOf64RecordsUnlessThePluginAsksForMore(t *testing.T) {
+	w := open(t, nil)
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]string, 150)
+	for i := range values {
+		values[i] = "lie: size"
+	}
+	for i, r := range repair(t, tr, values...) {
+		want := "64"
+		if i >= 128 {
+			want = "22"
+		}
+		if string(r.Value) != want {
+			t.Fatalf("record %d was in a batch of %q, not of %s: %+v", i, r.Value, want, r.Failure)
+		}
+	}
+}

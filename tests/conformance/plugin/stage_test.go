@@ -199,7 +199,7 @@ func TestAStageThatCannotBeAskedIsADependencyThatIsDown(t *testing.T) {
 	if !health.Unhealthy(f) {
 		t.Error("nobody is told that it is down")
 	}
-	now = now.Add(2 * time.Minute)
+	now = now.Add(time.Hour)
 	if f := ask(""); f != nil || health.Unhealthy(&pipeline.Failure{Stage: "look", Code: pipeline.CodePluginUnavailable}) {
 		t.Error("it does not come back", f)
 	}
