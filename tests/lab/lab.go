@@ -289,6 +289,9 @@ func (w *Worker) Kill() {
 
 // Stop asks it to drain and returns its exit code.
 func (w *Worker) Stop() int {
+	for begun := time.Now(); !w.Exited() && !servingAt.MatchString(w.Log()) && time.Since(begun) < time.Minute; {
+		time.Sleep(10 * time.Millisecond) // polling: a process that has not begun to listen for signals dies of one
+	}
 	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may be gone already
 	<-w.done
 	return w.cmd.ProcessState.ExitCode()
