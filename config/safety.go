@@ -24,13 +24,14 @@ func (p *Pipeline) Validate(n Node) Problems {
 		}
 		names[s.Name] = s.Name != ""
 	}
-	ps = append(ps, p.checkTopics(n)...)
+	ps = append(ps, p.checkTopics(n, p.Quarantine.Cluster == "" || p.Quarantine.Cluster == p.Source.Cluster)...)
 	ps = append(ps, p.checkRedaction()...)
 	return ps
 }
 
-// checkTopics refuses every way in which a topic could be read by who writes it.
-func (p *Pipeline) checkTopics(n Node) Problems {
+// checkTopics refuses every way in which a topic could be read by who writes it. sameCluster says that letters go to the cluster
+// that the source stands on.
+func (p *Pipeline) checkTopics(n Node, sameCluster bool) Problems {
 	var ps Problems
 	unsafe := func(path, text, suggestion string) {
 		ps = append(ps, n.Problem(path, CodeUnsafe, text, suggestion))
@@ -41,7 +42,6 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 		read[topic] = topic != ""
 	}
 	isSource := func(topic string) bool { return read[topic] }
-	sameCluster := p.Quarantine.Cluster == "" || p.Quarantine.Cluster == p.Source.Cluster
 	retry := p.Retry.Topic
 	if retry == "" && len(p.Source.Topics) == 1 {
 		retry = p.Source.Topics[0] + ".retry"
@@ -72,6 +72,9 @@ func (p *Pipeline) checkTopics(n Node) Problems {
 		for _, to := range routeTopics(s.Settings) {
 			topic, _ := to.Text()
 			primaries[topic] = true
+			if topic != "" {
+				ps = append(ps, checkTopic(to, "", topic)...)
+			}
 			switch {
 			case isSource(topic):
 				ps = append(ps, to.Problem("", CodeUnsafe, "the destination is a source topic: the pipeline would read its own output for ever", "use another topic"))
@@ -207,6 +210,14 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 	if p.Quarantine.Cluster != p.Source.Cluster {
 		reference("quarantine.cluster", p.Quarantine.Cluster, "cluster", "clusters", clusters)
 	}
+	if p.Quarantine.Cluster != p.Source.Cluster && shareBroker(w.Clusters[p.Source.Cluster], w.Clusters[p.Quarantine.Cluster]) {
+		known := p.checkTopics(doc.Root(), false) // the file alone told them
+		for _, problem := range p.checkTopics(doc.Root(), true) {
+			if !slices.Contains(known, problem) {
+				ps = append(ps, problem)
+			}
+		}
+	}
 	if p.Quarantine.Data != "" {
 		reference("quarantine.data", p.Quarantine.Data, "data class", "custody.retention.data", sortedKeys(w.Custody.Retention.Data))
 	}
@@ -240,4 +251,17 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 			"write retention: "+custody.String()+" or shorten custody.retention of the worker file"))
 	}
 	return ps.Sorted()
+}
+
+// shareBroker tells whether two clusters are reached by the same address: then they are one cluster under two names.
+func shareBroker(a, b Properties) bool {
+	addresses := func(p Properties) []string {
+		list := strings.Split(cmp.Or(p["bootstrap.servers"], p["metadata.broker.list"]), ",")
+		for i, address := range list {
+			list[i] = strings.TrimSpace(address)
+		}
+		return list
+	}
+	others := addresses(b)
+	return slices.ContainsFunc(addresses(a), func(address string) bool { return address != "" && slices.Contains(others, address) })
 }

@@ -52,3 +52,42 @@ func TestOneFileCannotExpandVariablesWithoutEnd(t *testing.T) {
 		})
 	}
 }
+
+// Two names of one cluster do not make two topics of one name.
+func TestTwoNamesOfOneClusterAreOneCluster(t *testing.T) {
+	for changed, path := range map[string]string{
+		"billing.invoices.v1.dlq, cluster: dlq => billing.invoices.v1, cluster: dlq":       "quarantine.topic",
+		"billing.invoices.v1.dlq, cluster: dlq => billing.invoices.v1.retry, cluster: dlq": "quarantine.topic",
+		"default: {topic: billing.ledger.v1} => default: {topic: billing.invoices.v1.dlq}": "stages[5].route.default.topic",
+	} {
+		from, to, _ := strings.Cut(changed, " => ")
+		text := strings.Replace(string(read(t, "pipeline.good.yaml")), from, to, 1)
+		p, doc, ps := LoadPipeline("p.yaml", []byte(text), Options{})
+		if len(ps) != 0 {
+			t.Fatalf("%s: another cluster may have a topic of that name: %v", changed, ps)
+		}
+		for brokers, refuses := range map[[2]string]bool{{"a:1, b:1", "b:1,c:1"}: true, {"a:1", "b:1"}: false} {
+			w, _, ps := LoadWorker("w.yaml", []byte("clusters: {main: {bootstrap.servers: '"+brokers[0]+"'}, dlq: {bootstrap.servers: '"+brokers[1]+"'}}\n"+
+				"registries: {main: {url: 'http://r'}}\nledgers: {main: 'sqlite:x.db'}\nkeys: {keeper: {file: keys/keeper}}\n"), Options{})
+			if len(ps) != 0 {
+				t.Fatal(ps)
+			}
+			got := CheckTogether(p, doc, w, TogetherOptions{Demo: true})
+			if refuses && (len(got) == 0 || got[0].Code != CodeUnsafe || got[0].Path != path) || !refuses && len(got) != 0 {
+				t.Errorf("%s over %v: %v", changed, brokers, got)
+			}
+		}
+	}
+}
+
+func TestDestinationsHaveNamesThatKafkaAllows(t *testing.T) {
+	for _, name := range []string{"a b", "a/b", "é", "..", "^billing.*", strings.Repeat("a", 250)} {
+		for _, place := range []string{"billing.large.v1", "billing.ledger.v1"} {
+			text := strings.Replace(string(read(t, "pipeline.good.yaml")), "topic: "+place, "topic: '"+name+"'", 1)
+			_, _, ps := LoadPipeline("p.yaml", []byte(text), Options{})
+			if len(ps) != 1 || ps[0].Code != CodeValue || ps[0].Line == 0 {
+				t.Errorf("%s instead of %s: %v", name, place, ps)
+			}
+		}
+	}
+}
