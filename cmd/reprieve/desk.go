@@ -73,8 +73,8 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 	}
 	d.url = url
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok && !o.create {
-		if _, err := os.Stat(path); err != nil { // a database made here would read as "nothing waits"
-			return nil, pipeline.Errorf(pipeline.CodeLedgerUnavailable, path, "there is no ledger file here").
+		if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() && info.Size() == 0 { // a database made here would read as "nothing waits"
+			return nil, pipeline.Errorf(pipeline.CodeLedgerUnavailable, path, "there is no ledger file here, or nothing is in it").
 				With("correct ledgers in " + d.plan.File + "; reprieve run or reprieve ledger migrate makes a new one")
 		}
 	}

@@ -48,6 +48,9 @@ func (a *app) groupsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "groups", Short: "List causes: all items of one fingerprint",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := within("--limit", f.Limit, 1, 1000); err != nil {
+				return err
+			}
 			d, err := a.open(c.Context(), o)
 			if err != nil {
 				return err

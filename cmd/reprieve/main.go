@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -285,6 +286,15 @@ func usage(c *cobra.Command, text string) error {
 		path = p.CommandPath() + " " + c.Use
 	}
 	return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "%s", text).With("write " + path)
+}
+
+// within refuses a number of a flag that is out of range: one that is silently replaced answers another question.
+func within(flag string, n, least, most int) error {
+	if n < least || n > most {
+		return pipeline.Errorf(pipeline.CodeUsage, flag+" "+strconv.Itoa(n), "the number is out of range").
+			With("write a whole number from " + strconv.Itoa(least) + " to " + strconv.Itoa(most))
+	}
+	return nil
 }
 
 // atMostOne allows one argument, or none.

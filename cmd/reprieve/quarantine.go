@@ -187,6 +187,9 @@ func (a *app) listCmd() *cobra.Command {
 		Use: "list [SELECTION]", Aliases: []string{"ls"}, Short: "List items, newest first",
 		Example: "  reprieve quarantine list 'state=DEAD_LETTERED class=payload'\n  reprieve quarantine list 'tenant=acme age>3d' -o json",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := within("--limit", limit, 1, 500); err != nil {
+				return err
+			}
 			d, err := a.open(c.Context(), o)
 			if err != nil {
 				return err

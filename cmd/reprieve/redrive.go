@@ -54,6 +54,9 @@ func (a *app) verb(use, short string, board bool, flags func(*cobra.Command), do
 }
 
 func findManifest(ctx context.Context, d *desk, rd *worker.Desk, text string) (pipeline.Digest, error) {
+	if text == "" { // a variable that was not set would name the only manifest there is
+		return "", pipeline.Errorf(pipeline.CodeUsage, "MANIFEST", "the manifest is not named").With("give its digest, or the beginning of it: reprieve redrive list")
+	}
 	if !strings.HasPrefix(text, "sha256:") {
 		text = "sha256:" + text
 	}
@@ -88,6 +91,9 @@ func (a *app) planCmd() *cobra.Command {
 		Use: "plan (SELECTION | --snapshot ID)", Short: "Freeze a selection into a manifest; nothing is sent",
 		Example: "  reprieve redrive plan 'fingerprint=f1... state=REPAIRED' --ticket OPS-1 --yes",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := within("--canary", req.Canary, 0, 1_000_000); err != nil {
+				return err
+			}
 			d, rd, err := a.openRedrive(c.Context(), o, false)
 			if err != nil {
 				return err

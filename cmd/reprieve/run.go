@@ -63,6 +63,9 @@ func (a *app) runWorker(ctx context.Context, plan *worker.Plan, roles []string, 
 			return pipeline.Errorf(pipeline.CodeUsage, "--roles "+r, "there is no such role").With("write pipelines, custodian, or both with a comma")
 		}
 	}
+	if len(o.Roles) == 0 {
+		return pipeline.Errorf(pipeline.CodeUsage, "--roles", "no role is named: the worker would do nothing").With("write pipelines, custodian, or both with a comma")
+	}
 	w, err := worker.New(o)
 	if err != nil {
 		return err

@@ -14,6 +14,9 @@ func (a *app) topicsCmd() *cobra.Command {
 	c := &cobra.Command{Use: "topics", Short: "The topics that the files need"}
 	run := func(apply bool) func(*cobra.Command, []string) error {
 		return func(c *cobra.Command, args []string) error {
+			if err := within("--partitions", partitions, 1, 10_000); err != nil {
+				return err
+			}
 			plan, err := a.load(args)
 			if err != nil {
 				return err
