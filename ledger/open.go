@@ -120,17 +120,13 @@ func (db *DB) connect(ctx context.Context) error {
 	return nil
 }
 
-// hasWriteAheadLog tells whether a SQLite file is in that mode, which stays with the file: its header's two format versions are 2
-// (https://www.sqlite.org/fileformat2.html section 1.3.3).
+// hasWriteAheadLog tells whether a SQLite file is in that mode for certain: a process that has it open keeps the log beside it. The
+// file itself must never be opened here: closing it would drop every lock that SQLite holds on it in this process, and the next
+// other process that closes the ledger would take itself for the last and delete the log under this one
+// (https://www.sqlite.org/howtocorrupt.html section 2.2).
 func hasWriteAheadLog(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var version [2]byte
-	_, err = f.ReadAt(version[:], 18)
-	return err == nil && version == [2]byte{2, 2}
+	_, err := os.Stat(path + "-wal")
+	return err == nil
 }
 
 // Close closes all connections.
