@@ -15,6 +15,8 @@ type Target struct {
 	Count     int64
 	Digest    pipeline.Digest
 	Selection string // only to be refused
+	// Progress, if not nil, is told after each chunk how many of how many items were looked at.
+	Progress func(done, total int64)
 }
 
 // One is the target of one item.
@@ -53,7 +55,14 @@ func (c *Items) apply(ctx context.Context, who Actor, perm Permission, t Target,
 	if err := c.Check(ctx, who, perm, ""); err != nil {
 		return r, err
 	}
-	run := func(ids []pipeline.ID) error { return c.applyChunk(ctx, who, perm, ids, do, &r) }
+	total := int64(len(t.Items))
+	run := func(ids []pipeline.ID) error {
+		err := c.applyChunk(ctx, who, perm, ids, do, &r)
+		if err == nil && t.Progress != nil {
+			t.Progress(r.Selected, total)
+		}
+		return err
+	}
 	switch {
 	case t.Snapshot != "":
 		var s Snapshot
@@ -67,6 +76,7 @@ func (c *Items) apply(ctx context.Context, who Actor, perm Permission, t Target,
 		if err := s.is(t); err != nil {
 			return r, err
 		}
+		total = s.Count
 		return r, c.SnapshotItems(ctx, t.Snapshot, c.chunk, run)
 	case t.Selection != "" || len(t.Items) == 0:
 		return r, pipeline.Errorf(pipeline.CodeSnapshotRequired, "", "a change of many items names a snapshot, its count and its digest")

@@ -1,6 +1,7 @@
 package custody_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -466,6 +467,36 @@ func FuzzParseSelection(f *testing.F) {
 		again, err := custody.ParseSelection(s.String())
 		if err != nil || again.String() != s.String() {
 			t.Fatalf("%q -> %q: %v", text, s.String(), err)
+		}
+	})
+}
+
+// Bulk changes and exports tell how far they are, chunk by chunk, and end at the whole.
+func TestLongWorkTellsHowFarItIs(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		const n = 1200
+		e.Admit(t, 0, n)
+		var told [][2]int64
+		tell := func(done, total int64) { told = append(told, [2]int64{done, total}) }
+		want := [][2]int64{{500, n}, {1000, n}, {n, n}}
+		s, err := e.Items.TakeSnapshot(e.Ctx, custodytest.Operator, selection(t, "state=DEAD_LETTERED"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := custody.Of(s)
+		target.Progress = tell
+		if r, err := e.Items.Triage(e.Ctx, custodytest.Operator, target, "OPS-1"); err != nil || r.Changed != n {
+			t.Fatal(r, err)
+		}
+		if d := cmp.Diff(want, told); d != "" {
+			t.Errorf("triage: %s", d)
+		}
+		told = nil
+		if got, err := e.Items.Export(e.Ctx, custodytest.Operator, selection(t, "state=TRIAGED"), custody.ExportOptions{Progress: tell}, io.Discard); err != nil || got != n {
+			t.Fatal(got, err)
+		}
+		if d := cmp.Diff(want, told); d != "" {
+			t.Errorf("export: %s", d)
 		}
 	})
 }

@@ -21,6 +21,8 @@ type ExportOptions struct {
 	// and a reason, and is written into the history of each item.
 	Payloads bool
 	Reason   string
+	// Progress, if not nil, is told after each chunk how many of how many items were written.
+	Progress func(done, total int64)
 }
 
 // exportLine is one line of an export: the item, and its record.
@@ -51,7 +53,13 @@ func (c *Items) Export(ctx context.Context, who Actor, sel Selection, o ExportOp
 			return 0, err
 		}
 	}
-	var total int64
+	var total, all int64
+	if o.Progress != nil {
+		var err error
+		if all, err = c.Count(ctx, who, sel); err != nil {
+			return 0, err
+		}
+	}
 	for after := ""; ; {
 		lines, last, err := c.exportChunk(ctx, who, sel, o, after)
 		if err != nil || len(lines) == 0 {
@@ -76,6 +84,9 @@ func (c *Items) Export(ctx context.Context, who Actor, sel Selection, o ExportOp
 			total++
 		}
 		after = last
+		if o.Progress != nil {
+			o.Progress(total, max(all, total)) // new items come meanwhile
+		}
 	}
 }
 

@@ -114,10 +114,10 @@ func (c *Items) seesAll(who Actor, p Permission, tenants []string) error {
 }
 
 // ApproveExtension makes a proposal of somebody else hold: the items end then, and their history says who asked and who approved. It may
-// be repeated by the same person after an interruption; items that end then already are skipped. Codes: ERR_APPROVAL_INVALID (no such
-// proposal, approved by somebody else, or its time is past), ERR_APPROVAL_SELF, ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, those of a
-// change.
-func (c *Items) ApproveExtension(ctx context.Context, who Actor, id string) (Report, error) {
+// be repeated by the same person after an interruption; items that end then already are skipped. progress may be nil. Codes:
+// ERR_APPROVAL_INVALID (no such proposal, approved by somebody else, or its time is past), ERR_APPROVAL_SELF, ERR_PERMISSION_DENIED,
+// ERR_TENANT_FORBIDDEN, those of a change.
+func (c *Items) ApproveExtension(ctx context.Context, who Actor, id string, progress func(done, total int64)) (Report, error) {
 	if err := c.Check(ctx, who, PermApprove, ""); err != nil {
 		return Report{}, err
 	}
@@ -159,7 +159,7 @@ func (c *Items) ApproveExtension(ctx context.Context, who Actor, id string) (Rep
 	}
 	ends := change{event: "extend", cols: []string{"expires_ms"}, args: []any{x.UntilMS}, keep: func(it *Item) { it.ExpiresMS = x.UntilMS },
 		detail: map[string]string{"until_ms": strconv.FormatInt(x.UntilMS, 10), "reason": x.Reason, "extension": x.ID, "proposed_by": x.Author}}
-	return c.apply(ctx, who, PermApprove, Target{Snapshot: x.Snapshot, Count: x.Items, Digest: x.Digest}, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
+	return c.apply(ctx, who, PermApprove, Target{Snapshot: x.Snapshot, Count: x.Items, Digest: x.Digest, Progress: progress}, func(tx *ledger.Tx, items []*Item) ([]*Item, []Skip, error) {
 		var todo []*Item
 		var skips []Skip
 		for _, it := range items {

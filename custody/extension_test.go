@@ -53,7 +53,7 @@ func TestAnExtensionTakesTwoPeople(t *testing.T) {
 			t.Fatal("a proposal moved the end")
 		}
 		approve := func(who custody.Actor, id string) error {
-			_, err := e.Items.ApproveExtension(e.Ctx, who, id)
+			_, err := e.Items.ApproveExtension(e.Ctx, who, id, nil)
 			return err
 		}
 		refused("the author approves", pipeline.CodeApprovalSelf, approve(asker, x.ID))
@@ -70,7 +70,7 @@ func TestAnExtensionTakesTwoPeople(t *testing.T) {
 			t.Fatal("a refused approval moved the end")
 		}
 
-		r, err := e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID)
+		r, err := e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID, nil)
 		if err != nil || r.Selected != 3 || r.Changed != 3 {
 			t.Fatalf("%+v %v", r, err)
 		}
@@ -82,7 +82,7 @@ func TestAnExtensionTakesTwoPeople(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 		// Again, as after an interruption: nothing is done twice. Nobody else can take the approval over.
-		if r, err := e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID); err != nil || r.Changed != 0 || r.SkippedCount != 3 {
+		if r, err := e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID, nil); err != nil || r.Changed != 0 || r.SkippedCount != 3 {
 			t.Errorf("%+v %v", r, err)
 		}
 		refused("it is approved", pipeline.CodeApprovalInvalid, approve(custodytest.Admin, x.ID))

@@ -31,7 +31,7 @@ func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		must(e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID))
+		must(e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID, nil))
 		must(e.Items.Resolve(e.Ctx, who, custody.One(ids[4]), custody.ResolvedApplied, "r", "e"))
 		if err := e.Items.Within(e.Ctx, func(tx *ledger.Tx) error {
 			_, _, err := e.Items.Intend(tx, who, &custody.Intent{Manifest: manifest}, ids[5:6], custody.Accept{Unconfirmed: true})

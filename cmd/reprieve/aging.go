@@ -131,7 +131,13 @@ func (a *app) exportCmd() *cobra.Command {
 				defer f.Close()
 				w = f
 			}
-			n, err := d.items.Export(c.Context(), d.who, sel, custody.ExportOptions{CSV: format == "csv", Payloads: payloads, Reason: reason}, w)
+			options := custody.ExportOptions{CSV: format == "csv", Payloads: payloads, Reason: reason}
+			ended := func() {}
+			if file != "" || !a.terminal { // on a terminal the items themselves show how far it is
+				options.Progress, ended = a.counting("items written")
+			}
+			n, err := d.items.Export(c.Context(), d.who, sel, options, w)
+			ended()
 			if err == nil && file != "" {
 				err = a.print(map[string]any{"items": n, "file": file}, func(t *table) { t.line("%s written to %s", many(n, "item"), file) })
 			}

@@ -54,7 +54,9 @@ func (a *app) approveExtensionCmd() *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			r, err := d.items.ApproveExtension(c.Context(), d.who, args[0])
+			show, done := a.counting("items extended")
+			r, err := d.items.ApproveExtension(c.Context(), d.who, args[0], show)
+			done()
 			if err != nil {
 				return err
 			}

@@ -106,7 +106,10 @@ func (a *app) changeCmd(name, short, done, wants string, do func(context.Context
 			if err != nil {
 				return err
 			}
+			var ended func()
+			target.Progress, ended = a.counting("items " + done)
 			r, err := do(c.Context(), d, target, f)
+			ended()
 			if err != nil {
 				return err
 			}
