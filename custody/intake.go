@@ -173,7 +173,7 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, e
 	clean, err := in.o.Sanitizer.Sanitize(s.At.Topic, &s.Record, nil)
 	if err != nil {
 		kept, err := in.withhold(l, &s, found, err)
-		return l, kept, err
+		return l, kept, notYet(err)
 	}
 	l.Key, l.Value, l.Headers = clean.Key, clean.Value, deadletter.PassHeaders(nil, clean.Headers, false)
 	l.DigestRedacted = pipeline.Digest(seal.SHA256(clean.Value))
@@ -189,10 +189,18 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, e
 	if sealer := in.o.Sealer(s.Pipeline); sealer != nil {
 		l.DigestRedacted = pipeline.Digest(id.Digest(l.Value))
 		if l.Value, l.Enc, err = sealer.Seal(deadletter.SealedTenant(s.Identity.Tenant), l.Value, []byte(l.Item)); err != nil {
-			return nil, nil, err
+			return nil, nil, notYet(err)
 		}
 	}
 	return l, nil, nil
+}
+
+// notYet is a key that nobody has made yet: nothing is wrong with the record, so it is to be sent again.
+func notYet(err error) error {
+	if pipeline.CodeOf(err) != pipeline.CodeKeyUnknown {
+		return err
+	}
+	return &pipeline.Error{Code: pipeline.CodeSealFailed, Text: "there is no key to seal it with yet; send it again", Cause: err}
 }
 
 // withhold makes l the placeholder of a record that cannot be redacted, whose bytes go to the vault, as the live lane does.

@@ -136,3 +136,23 @@ func TestAnIntakeSealsWhatCannotBeRedacted(t *testing.T) {
 		}
 	})
 }
+
+// keyless is a sealer whose keys nobody has made yet.
+type keyless struct{}
+
+func (keyless) Seal(tenant string, _, _ []byte) ([]byte, string, error) {
+	return nil, "", pipeline.Errorf(pipeline.CodeKeyUnknown, tenant, "the ledger has no key yet")
+}
+
+func TestARecordThatCannotBeSealedYetIsToBeSentAgain(t *testing.T) {
+	l := newLab(t, ledgertest.SQLite(t))
+	sink := l.cl.Sink(script.SinkOptions{})
+	in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sanitizer: masker{}, Ring: l.Ring, Sealer: func(string) pipeline.Sealer { return keyless{} },
+		Target: func(string) (string, pipeline.Sink, bool) { return dlq, sink, true }})
+	sub := custody.Submission{Pipeline: "billing", Record: pipeline.Record{Value: []byte("{}")}, Identity: pipeline.Identity{Consumer: "app", Tenant: "acme", EventID: "e1"},
+		Failure: pipeline.Failure{Stage: "app", Code: pipeline.CodeRejected}}
+	_, err := in.Quarantine(l.Ctx, custody.Actor{Subject: "app", Roles: []string{"admin"}, Tenants: []string{"acme"}}, sub)
+	if pipeline.CodeOf(err) != pipeline.CodeSealFailed || len(l.cl.All(dlq)) != 0 {
+		t.Fatalf("%v, %d letters", err, len(l.cl.All(dlq)))
+	}
+}

@@ -38,8 +38,8 @@ func (p *Plan) ownership(w *config.Worker, doc *config.Doc) (ps config.Problems)
 	return ps
 }
 
-// owner is who owns a new item: the first rule of custody.owners that selects it, else what its pipeline's file says.
-func (p *Plan) owner(it *custody.Item) string {
+// Owner is who owns a new item: the first rule of custody.owners that selects it, else what its pipeline's file says.
+func (p *Plan) Owner(it *custody.Item) string {
 	for _, r := range p.owners {
 		if r.sel.Matches(it, it.TakenMS) {
 			return r.owner

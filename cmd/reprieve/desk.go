@@ -82,7 +82,7 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, func() { _ = d.db.Close() }) // nothing is left to be written
-	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Roles: d.plan.Roles()}
+	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Owner: d.plan.Owner, Roles: d.plan.Roles()}
 	if d.plan.Vaulted() {
 		d.vault = d.plan.OpenVault(ctx, custody.New(d.db, co), a.clock)
 		d.close = append(d.close, func() { _ = d.vault.Close() }) // it only asked
