@@ -81,8 +81,9 @@ type Custodian struct {
 
 type intake struct {
 	next, epoch int64
-	taken       bool // TakeOver has succeeded
-	fenced      bool // another custodian has it: nothing of ours is written any more
+	sent        int64 // what was read up to here is with the ledger or on its way
+	taken       bool  // TakeOver has succeeded
+	fenced      bool  // another custodian has it: nothing of ours is written any more
 }
 
 // NewCustodian makes a custodian; Run works.
@@ -177,8 +178,8 @@ func (k *Custodian) gather() (pipeline.Event, error) {
 }
 
 func (k *Custodian) take(b *pipeline.Batch) {
-	if in := k.owned[b.TP]; in == nil || in.fenced {
-		b.Release()
+	if in := k.owned[b.TP]; in == nil || in.fenced || !in.taken {
+		b.Release() // one that is not taken over is read from where the ledger will say
 		return
 	}
 	k.held = append(k.held, b)
@@ -206,7 +207,7 @@ func (k *Custodian) event(ctx context.Context, ev pipeline.Event) error {
 // assigned starts every partition paused: it is read once the ledger has said from where.
 func (k *Custodian) assigned(a pipeline.Assigned) {
 	for _, tp := range a.TPs {
-		k.owned[tp] = &intake{next: -1}
+		k.owned[tp] = &intake{next: -1, sent: -1}
 		if err := k.o.Source.Pause(tp); err != nil {
 			k.o.Log.Warn("pause", "partition", tp.String(), "code", pipeline.CodeOf(err))
 		}
@@ -321,7 +322,7 @@ func (k *Custodian) takeOver(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			got[tp] = intake{next: next, epoch: epoch, taken: true}
+			got[tp] = intake{next: next, epoch: epoch, sent: next, taken: true}
 		}
 		return nil
 	})
@@ -354,6 +355,7 @@ func (k *Custodian) after(ctx context.Context, idle bool) {
 		return
 	}
 	k.review = now
+	k.tell(ctx, "where the ledger stands could not be read", k.reviewPlaces(ctx))
 	k.tell(ctx, "committed offsets could not be taken", k.reviewCommits(ctx))
 	_, err := k.o.Items.SignHead(ctx, deadletter.AuditTopic(k.o.Prefix))
 	k.tell(ctx, "the head of the history could not be signed", err)

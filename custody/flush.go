@@ -77,6 +77,7 @@ type lot struct {
 	starts  map[pipeline.TP]int64
 	ends    map[pipeline.TP]int64
 	epochs  map[pipeline.TP]int64 // of our take-overs
+	after   map[pipeline.TP]int64 // where the ledger stands once it has the lots before
 }
 
 // without leaves partitions that are no longer ours to whoever has them.
@@ -101,22 +102,26 @@ type flight struct {
 	done   chan struct{} // closed when it has landed; what follows is then set
 	err    error
 	fenced []pipeline.TP
+	behind []pipeline.TP // where the ledger stands before what it has said that it had
 	sum    Admitted
 }
 
 // prepare makes a lot of what is held.
 func (k *Custodian) prepare() *lot {
-	l := &lot{batches: k.held, starts: map[pipeline.TP]int64{}, ends: map[pipeline.TP]int64{}, epochs: map[pipeline.TP]int64{}}
+	l := &lot{batches: k.held, starts: map[pipeline.TP]int64{}, ends: map[pipeline.TP]int64{}, epochs: map[pipeline.TP]int64{}, after: map[pipeline.TP]int64{}}
 	k.held, k.records = nil, 0
 	for _, b := range l.batches {
 		for i := range b.Recs {
 			off := b.Recs[i].Offset
 			if _, known := l.ends[b.TP]; !known {
 				l.tps = append(l.tps, b.TP)
-				l.starts[b.TP], l.epochs[b.TP] = off, k.owned[b.TP].epoch
+				l.starts[b.TP], l.epochs[b.TP], l.after[b.TP] = off, k.owned[b.TP].epoch, k.owned[b.TP].sent
 			}
 			l.starts[b.TP], l.ends[b.TP] = min(l.starts[b.TP], off), max(l.ends[b.TP], off+1)
 		}
+	}
+	for tp, end := range l.ends {
+		k.owned[tp].sent = end
 	}
 	l.tps = sortedTPs(l.tps)
 	l.read = k.read(l.batches)
@@ -168,9 +173,18 @@ func (k *Custodian) land() error {
 			k.o.Log.Warn("another custodian has taken the partition over", "partition", tp.String())
 		}
 	}
+	var back []pipeline.TP
+	for _, tp := range f.behind {
+		if in := k.owned[tp]; in != nil && in.taken && in.epoch == f.lot.epochs[tp] {
+			back = append(back, tp)
+		}
+	}
+	if err := k.goBack(back); err != nil {
+		return err
+	}
 	commits := map[pipeline.TP]pipeline.Checkpoint{}
 	for _, tp := range f.lot.tps {
-		if in := k.owned[tp]; in != nil && !in.fenced {
+		if in := k.owned[tp]; in != nil && in.taken && !in.fenced {
 			in.next = max(in.next, f.lot.ends[tp])
 			commits[tp] = pipeline.Checkpoint{Next: in.next, InFlight: -1}
 		}
@@ -189,6 +203,45 @@ func (k *Custodian) land() error {
 	return nil
 }
 
+// goBack takes partitions over once more where the ledger has lost what it had: it failed over to a replica that was behind. They are read
+// again from where the ledger stands now.
+func (k *Custodian) goBack(tps []pipeline.TP) error {
+	if len(tps) == 0 {
+		return nil
+	}
+	for _, tp := range tps {
+		k.owned[tp] = &intake{next: -1, sent: -1}
+		k.o.Log.Warn("the ledger has lost what it had of the partition; it is read again", "partition", tp.String(), "code", pipeline.CodeLedgerUnavailable)
+	}
+	k.drop(tps)
+	for _, l := range k.lots {
+		l.without(tps)
+	}
+	return k.o.Source.Pause(tps...)
+}
+
+// reviewPlaces notices a ledger that has lost what it had also of partitions that nobody writes to. While a lot is on its way, its flush
+// does.
+func (k *Custodian) reviewPlaces(ctx context.Context) error {
+	if k.flight != nil || len(k.lots) > 0 {
+		return nil
+	}
+	var stands map[pipeline.TP]int64
+	if err := k.o.Items.db.Read(ctx, func(tx *ledger.Tx) (err error) {
+		stands, err = tx.Intakes(k.o.Cluster)
+		return err
+	}); err != nil {
+		return err
+	}
+	var back []pipeline.TP
+	for tp, in := range k.owned {
+		if next, known := stands[tp]; in.taken && !in.fenced && (!known || next < in.sent) {
+			back = append(back, tp)
+		}
+	}
+	return k.goBack(back)
+}
+
 // giveUp waits for what is on its way and frees everything.
 func (k *Custodian) giveUp() {
 	if k.flight != nil {
@@ -202,12 +255,12 @@ func (k *Custodian) giveUp() {
 }
 
 // flush writes a lot in one transaction with its offsets. INV-INTAKE: each message counts once: what is below the ledger's offset
-// was taken before, and a partition that another custodian took over is left to it. It runs beside the loop and touches nothing
+// was taken before, a partition that another custodian took over is left to it, and nothing is written behind a hole. It runs beside the loop and touches nothing
 // of it.
 func (k *Custodian) flush(ctx context.Context, f *flight) error {
 	l := f.lot
 	return k.o.Items.db.Write(ctx, func(tx *ledger.Tx) error {
-		f.fenced, f.sum = nil, Admitted{}
+		f.fenced, f.behind, f.sum = nil, nil, Admitted{}
 		from := map[pipeline.TP]int64{}
 		whole := true
 		for _, tp := range l.tps {
@@ -215,6 +268,9 @@ func (k *Custodian) flush(ctx context.Context, f *flight) error {
 			switch {
 			case err != nil:
 				return err
+			case epoch < l.epochs[tp], epoch == l.epochs[tp] && next < l.after[tp]:
+				f.behind = append(f.behind, tp)
+				from[tp] = l.ends[tp]
 			case epoch != l.epochs[tp]:
 				f.fenced = append(f.fenced, tp)
 				from[tp] = l.ends[tp]

@@ -61,6 +61,7 @@ type DB struct {
 	log     *slog.Logger
 	write   *sql.DB
 	read    *sql.DB
+	readers int // connections of a pool; of PostgreSQL
 
 	mu    sync.Mutex
 	weeks map[int64]bool // payload partitions known to exist
@@ -207,6 +208,16 @@ func (db *DB) openPostgres(rawURL string, o Options) error {
 	for _, pool := range []*sql.DB{db.write, db.read} {
 		pool.SetMaxOpenConns(o.Readers)
 		pool.SetMaxIdleConns(o.Readers)
+		pool.SetConnMaxLifetime(10 * time.Minute) // no session outlives a fail-over by more
 	}
+	db.readers = o.Readers
 	return nil
+}
+
+// forget closes the connections that nobody uses now.
+func (db *DB) forget() {
+	for _, pool := range []*sql.DB{db.write, db.read} {
+		pool.SetMaxIdleConns(-1)
+		pool.SetMaxIdleConns(db.readers)
+	}
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -58,7 +59,14 @@ func (db *DB) run(ctx context.Context, writes bool, f func(*Tx) error) (err erro
 	if err != nil {
 		return db.fault("connect", err)
 	}
-	defer conn.Close()
+	defer func() {
+		if pipeline.CodeOf(err) == pipeline.CodeLedgerReadOnly && db.dialect == Postgres {
+			// The server behind our connections was demoted: new ones may lead to its successor.
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			db.forget()
+		}
+		conn.Close()
+	}()
 	tx, err := conn.BeginTx(ctx, opts)
 	if err != nil {
 		return db.fault("begin", err)

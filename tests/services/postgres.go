@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -28,6 +29,17 @@ type PostgresServer struct {
 // StartPostgres starts a new server in a temporary folder, without durability: about a second. Debian's package is installed
 // first if it is missing and we are root.
 func StartPostgres() (*PostgresServer, error) {
+	return newPostgres("initdb", "-U", "reprieve", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions")
+}
+
+// Replica starts a server that follows s by streaming replication and answers reads: about two seconds. What is written to s from now on
+// arrives a moment later.
+func (s *PostgresServer) Replica() (*PostgresServer, error) {
+	return newPostgres("pg_basebackup", "-d", s.URL, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+}
+
+// newPostgres makes a data folder with a tool of PostgreSQL and starts a server over it.
+func newPostgres(tool string, args ...string) (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -41,12 +53,11 @@ func StartPostgres() (*PostgresServer, error) {
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "reprieve", "-A", "trust", "-E", "UTF8",
-		"--locale=C.UTF-8", "--no-sync", "--no-instructions")
-	initdb.Dir = dir
-	initdb.Env = []string{"HOME=" + dir, "LC_ALL=C.UTF-8", "PATH=" + os.Getenv("PATH")}
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	if err := run(initdb); err != nil {
+	prepare := exec.Command(filepath.Join(bin, tool), append([]string{"-D", data}, args...)...)
+	prepare.Dir = dir
+	prepare.Env = []string{"HOME=" + dir, "LC_ALL=C.UTF-8", "PATH=" + os.Getenv("PATH")}
+	prepare.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	if err := run(prepare); err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
@@ -55,13 +66,13 @@ func StartPostgres() (*PostgresServer, error) {
 		return nil, err
 	}
 	s := &PostgresServer{dir: dir, URL: fmt.Sprintf("postgres://reprieve@127.0.0.1:%d/postgres?sslmode=disable", port)}
-	args := []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port)}
+	serve := []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port)}
 	for _, set := range []string{"listen_addresses=127.0.0.1", "unix_socket_directories=" + dir, "fsync=off",
 		"synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB", "max_connections=200", "max_wal_size=4GB",
 		"autovacuum_naptime=10s"} {
-		args = append(args, "-c", set)
+		serve = append(serve, "-c", set)
 	}
-	if s.p, err = start(spec{name: "postgres", dir: dir, remove: true, signal: "INT", as: as, args: args,
+	if s.p, err = start(spec{name: "postgres", dir: dir, remove: true, signal: "INT", as: as, args: serve,
 		env: []string{"HOME=" + dir, "LC_ALL=C.UTF-8"}}); err != nil {
 		return nil, err
 	}
@@ -81,6 +92,50 @@ func StartPostgres() (*PostgresServer, error) {
 	}
 	return s, nil
 }
+
+// Unfollow makes a replica stop following: it keeps what has arrived.
+func (s *PostgresServer) Unfollow() error {
+	for _, q := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
+		if err := statement(s.URL, q); err != nil {
+			return err
+		}
+	}
+	return s.p.await(30*time.Second, func() bool {
+		var n int
+		return s.ask("SELECT count(*) FROM pg_stat_wal_receiver", &n) == nil && n == 0
+	})
+}
+
+// Promote makes a replica a server that takes writes.
+func (s *PostgresServer) Promote() error {
+	var ok bool
+	if err := s.ask("SELECT pg_promote(true, 60)", &ok); err != nil || ok {
+		return err
+	}
+	return errors.New("the replica was not promoted within a minute")
+}
+
+// Caught tells whether a replica has everything that the server it follows has written.
+func (s *PostgresServer) Caught(up *PostgresServer) bool {
+	var at string
+	var ok bool
+	return up.ask("SELECT pg_current_wal_lsn()::text", &at) == nil && s.ask("SELECT pg_last_wal_replay_lsn() >= '"+at+"'::pg_lsn", &ok) == nil && ok
+}
+
+// ask reads one value.
+func (s *PostgresServer) ask(sql string, into any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.URL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(ctx) }()
+	return c.QueryRow(ctx, sql).Scan(into)
+}
+
+// Kill ends it as a crash does.
+func (s *PostgresServer) Kill() error { return s.p.kill() }
 
 // Stop ends it, with its data.
 func (s *PostgresServer) Stop() error { return s.p.stop() }
@@ -135,6 +190,9 @@ func postgresBin() (string, error) {
 
 func findPostgres() string {
 	if path, err := exec.LookPath("initdb"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil { // its neighbours may have no link
+			path = real
+		}
 		return filepath.Dir(path)
 	}
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")

@@ -69,6 +69,24 @@ func Postgres(t TB) string {
 	return PostgresFrom(t, "", nil)
 }
 
+// PostgresPair starts a server and a replica that follows it, of this test alone: for tests of fail-over.
+func PostgresPair(t TB) (primary, replica *PostgresServer) {
+	t.Helper()
+	stop := func(s *PostgresServer) func() {
+		return func() { _ = s.Stop() } // the test may have killed it
+	}
+	primary, err := StartPostgres()
+	if err != nil {
+		missing(t, "PostgreSQL", err, true)
+	}
+	t.Cleanup(stop(primary))
+	if replica, err = primary.Replica(); err != nil {
+		t.Fatalf("start a replica: %v", err)
+	}
+	t.Cleanup(stop(replica))
+	return primary, replica
+}
+
 // PostgresFrom is Postgres, with a database that is a copy of a template (0.1 s). prepare fills the template once for the
 // server; key names it and what it was made from, such as a digest of the migrations.
 func PostgresFrom(t TB, key string, prepare func(url string) error) string {
