@@ -101,6 +101,14 @@ func TestAFailOverOfPostgresLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts two servers of PostgreSQL")
 	}
+	eventually := func(t *testing.T, what string, f func() bool) {
+		t.Helper()
+		for end := time.Now().Add(3 * time.Minute); !f(); time.Sleep(5 * time.Millisecond) { // between two looks at a server
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
 	exec := func(t *testing.T, s *services.PostgresServer, queries ...string) {
 		t.Helper()
 		db, err := sql.Open("pgx", s.URL)

@@ -70,7 +70,7 @@ func TestAdoptTakesWhatAConnectWorkerDeadLettered(t *testing.T) {
 		offsets[p]++
 	}
 	l.Write(msgs)
-	l.Until(time.Minute, "every record is in the file or dead-lettered", func() bool {
+	l.Until(3*time.Minute, "every record is in the file or dead-lettered", func() bool {
 		ends, err := l.Admin.EndOffsets(t.Context(), dlq)
 		return err == nil && ends[0] == int64(len(want)) && lines(t, file) == healthy
 	})
@@ -102,7 +102,7 @@ func TestAdoptTakesWhatAConnectWorkerDeadLettered(t *testing.T) {
 	l.Must("check")
 	w := l.Start("--roles", "custodian")
 	var confirmed struct{ Items []struct{ ID string } }
-	l.Until(time.Minute, "custody of the adopted letters, confirmed by the worker's commits", func() bool {
+	l.Until(3*time.Minute, "custody of the adopted letters, confirmed by the worker's commits", func() bool {
 		l.JSON(&confirmed, "quarantine", "list", "dialect=connect", "confirmed=yes", "--limit", "100")
 		return len(confirmed.Items) == len(want)
 	})

@@ -30,7 +30,7 @@ var serving = regexp.MustCompile(`address=(http://\S+)`)
 func handOver(t *testing.T, l *lab.Lab, w *lab.Worker, body string) (status int, answer []byte) {
 	t.Helper()
 	var at []string
-	l.Until(time.Minute, "the worker takes records", func() bool {
+	l.Until(3*time.Minute, "the worker takes records", func() bool {
 		if at = serving.FindStringSubmatch(w.Log()); at == nil {
 			return false
 		}
@@ -113,7 +113,7 @@ func TestIntakeAndRebuildOnApacheKafka(t *testing.T) {
 		}
 		keep(one.Quarantine_ID, n)
 	}
-	l.Until(time.Minute, "the end of the source topic", func() bool {
+	l.Until(3*time.Minute, "the end of the source topic", func() bool {
 		return l.Settled(l.Group("billing-event-processor"), l.Topic("billing.invoices.v1"), l.Topic("billing.invoices.v1.retry"))
 	})
 	var many []string
@@ -163,7 +163,7 @@ func TestIntakeAndRebuildOnApacheKafka(t *testing.T) {
 			t.Fatalf("%d %s %v", status, answer, err)
 		}
 	}
-	l.Until(time.Minute, "custody of everything, with what was sent twice", func() bool {
+	l.Until(3*time.Minute, "custody of everything, with what was sent twice", func() bool {
 		var again struct{ Items []struct{ ID string } }
 		l.JSON(&again, "quarantine", "list", "confirmed=yes", "--limit", "500")
 		items := exported(t, l)
