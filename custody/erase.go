@@ -152,6 +152,10 @@ func (c *Items) eraseRows(tx *ledger.Tx, who Actor, items []*Item, reason string
 	for i, it := range items {
 		ids[i] = string(it.ID)
 	}
+	in, arg := tx.In("item", ids)
+	if _, err := tx.Exec("DELETE FROM fallback WHERE "+in, arg); err != nil { // a letter of it that its topic did not take yet
+		return err
+	}
 	if err := tx.EraseHistory(ids, []string{"revealed", "refused"}); err != nil { // who has seen them stays
 		return err
 	}

@@ -109,6 +109,7 @@ const (
 	// letters
 	CodeIngressFailed   Code = "ALERT_DLQ_INGRESS_FAILED"
 	CodeFailureDomain   Code = "ERR_SHARED_FAILURE_DOMAIN_EXHAUSTED"
+	CodeFallbackFailed  Code = "ERR_FALLBACK_FAILED"
 	CodeDependencyDown  Code = "ALERT_DEPENDENCY_DOWN"
 	CodePolicyFailed    Code = "ALERT_POLICY_FAILED"
 	CodePolicyUnusable  Code = "ALERT_POLICY_UNUSABLE"
@@ -437,10 +438,13 @@ var codeTable = []CodeInfo{
 	// letters
 	{CodeIngressFailed, ClassNone, ActPause, nil, ExitRuntime,
 		"a dead letter was refused by its topic",
-		"Look at the dead-letter cluster; nothing is lost, the partition waits."},
+		"Look at the dead-letter cluster; nothing is lost: a fallback store takes letters, or the partition waits."},
 	{CodeFailureDomain, ClassNone, ActPause, nil, ExitRuntime,
 		"neither the dead-letter topic nor a fallback takes failing records; consumption is halted",
 		"Restore the dead-letter topic; consumption resumes by itself."},
+	{CodeFallbackFailed, Transient, ActQuarantine, nil, ExitEnvironment,
+		"a fallback store does not take a letter",
+		"Look at the ledger or bucket that quarantine.fallback names."},
 	{CodeDependencyDown, ClassNone, ActPause, nil, ExitRuntime,
 		"a dependency is known to be down; the source is slowed",
 		"Look at the dependency; consumption resumes by itself."},

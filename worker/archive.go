@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"gocloud.dev/blob"
@@ -41,6 +42,23 @@ func (o objects) Get(ctx context.Context, name string) ([]byte, error) {
 	}
 	defer r.Close()
 	return io.ReadAll(io.LimitReader(r, mostArchived))
+}
+
+func (o objects) List(ctx context.Context, prefix, after string, limit int) (names []string, err error) {
+	all := o.b.List(&blob.ListOptions{Prefix: prefix})
+	for len(names) < limit {
+		obj, err := all.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if obj.Key > after {
+			names = append(names, obj.Key)
+		}
+	}
+	return names, nil
 }
 
 func (o objects) Delete(ctx context.Context, name string) error {

@@ -231,6 +231,9 @@ func (w *Worker) build(ctx context.Context, pp *PipelinePlan, observe func(engin
 	if err := w.sinks(ctx, ps, &o, c, source, letters); err != nil {
 		return nil, err
 	}
+	if err := w.fallback(ctx, ps, &o, c, letters); err != nil {
+		return nil, err
+	}
 	w.calls(ctx, ps, &o, c)
 	ps.engine = engine.New(o)
 	return ps, nil

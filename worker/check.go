@@ -161,7 +161,6 @@ func unavailable(c *config.Pipeline, doc *config.Doc) (ps config.Problems) {
 		}
 	}
 	add(c.Source.Ordering.Scope != "none" && c.Source.Ordering.OnQuarantine != "none", "source.ordering", "blocked keys and partitions (ordering)")
-	add(len(c.Quarantine.Fallback) > 0, "quarantine.fallback", "fallback stores")
 	add(doc.Has("breaker") && !c.Breaker.Off, "breaker", "breakers")
 	return ps
 }

@@ -127,3 +127,22 @@ func find(hs []pipeline.Header, name string) ([]byte, bool) {
 	}
 	return nil, false
 }
+
+// ItemOf is the item that a message of ours speaks of, as it says itself; "" if it does not say.
+func ItemOf(m *pipeline.Message) pipeline.ID {
+	for _, h := range m.Headers {
+		if h.Name == headerItem {
+			return pipeline.ID(h.Value)
+		}
+	}
+	return ""
+}
+
+// IsPlace tells whether a header of ours says where a record stood.
+func IsPlace(name string) bool {
+	switch name {
+	case HeaderTopic, HeaderPartition, HeaderOffset, headerAt:
+		return true
+	}
+	return false
+}

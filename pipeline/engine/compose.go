@@ -19,6 +19,7 @@ type work struct {
 	hdrs      []pipeline.Header      // backing of header lists
 	effects   pipeline.Sending       // what is delivered and retried
 	letters   pipeline.Sending
+	spare     pipeline.Sending  // letters that go to the fallback store
 	calls     pipeline.Sending  // what is delivered by a call
 	open      int               // sendings not complete
 	tx        uint32            // the transaction that it is sent in; 0 is none
@@ -43,8 +44,8 @@ func (w *work) reset(b *pipeline.Batch, p *part) {
 }
 
 // sendings are what a batch sends at once, a group for each sink.
-func (w *work) sendings() [3]*pipeline.Sending {
-	return [...]*pipeline.Sending{&w.effects, &w.letters, &w.calls}
+func (w *work) sendings() [4]*pipeline.Sending {
+	return [...]*pipeline.Sending{&w.effects, &w.letters, &w.spare, &w.calls}
 }
 
 // decide makes the decision of each failed record and composes all messages. It is pure but for the clock value.

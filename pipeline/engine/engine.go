@@ -86,6 +86,7 @@ type Options struct {
 	Source   pipeline.Source
 	Sink     pipeline.Sink // on the source's cluster: effects, retries, settlements, outcomes
 	Letters  pipeline.Sink // on the dead-letter cluster; the same Sink if it is the same cluster
+	Fallback pipeline.Sink // takes letters while the dead-letter topic does not; nil: there is none
 	Calls    pipeline.Sink // makes the calls of routes to services; nil: there are none
 	Tx       pipeline.Tx   // exactly_once: the same object as Sink; nil is at_least_once
 	Prober   pipeline.Sink // asks whether the dead-letter path is open; Letters if nil (a transaction cannot probe)
@@ -144,7 +145,7 @@ type Engine struct {
 	refusals   map[pipeline.TP]map[int64]refusal // by an aborted transaction, for the parts to come
 	ctx        context.Context                   // of Run
 	loops      context.Context                   // of the partition loops
-	probes     chan error
+	probes     chan probed
 	health     Health
 }
 
@@ -152,7 +153,7 @@ type Engine struct {
 func New(o Options) *Engine {
 	e := &Engine{
 		core: newCore(o), lim: o.Limits.withDefaults(),
-		parts: map[pipeline.TP]*part{}, probes: make(chan error, 1), budgets: map[decide.UnknownBudget]*decide.Budget{},
+		parts: map[pipeline.TP]*part{}, probes: make(chan probed, 1), budgets: map[decide.UnknownBudget]*decide.Budget{},
 	}
 	e.results = make(chan result, e.lim.Batches*2)
 	e.metrics = newMetrics(o)

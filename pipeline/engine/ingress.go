@@ -9,28 +9,36 @@ import (
 
 // ingress is what is known of the dead-letter path.
 type ingress struct {
-	down    bool
+	down    bool // the dead-letter topic does not take letters
+	halted  bool // and no fallback store does
 	probing bool
 	next    time.Time
 	backoff time.Duration
 }
+
+// probed is the answer of a probe: why the topics do not take letters, and if so, why the fallback store does not.
+type probed struct{ topic, spare error }
 
 // openIngress probes the dead-letter path before anything is read: a pipeline that could not quarantine must not start to
 // fail records. It waits until the path answers; false when ctx ended first.
 func (e *Engine) openIngress(ctx context.Context) bool {
 	backoff := 100 * time.Millisecond
 	for ctx.Err() == nil {
-		err := e.probe(ctx)
-		if err == nil {
+		p := e.probe(ctx)
+		if p.topic == nil {
 			e.setHealth(true, "", "")
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		e.ingressAlert(err)
-		if sinkEnded(err) {
-			e.stop(err)
+		if p.spare == nil {
+			e.pathDown(e.o.Route.QuarantineTopic, pipeline.Failure{Code: pipeline.CodeOf(p.topic), Cause: p.topic}, false)
+			return true
+		}
+		e.ingressAlert(p.topic, true)
+		if sinkEnded(p.topic) {
+			e.stop(p.topic)
 			return false
 		}
 		t := time.NewTimer(backoff)
@@ -44,17 +52,20 @@ func (e *Engine) openIngress(ctx context.Context) bool {
 	return false
 }
 
-func (e *Engine) probe(ctx context.Context) error {
+func (e *Engine) probe(ctx context.Context) (p probed) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	prober := e.o.Prober
 	if prober == nil {
 		prober = e.o.Letters
 	}
-	if err := prober.Probe(ctx, e.o.Route.QuarantineTopic); err != nil || e.o.Seal.Topic == "" {
-		return err
+	if p.topic = prober.Probe(ctx, e.o.Route.QuarantineTopic); p.topic == nil && e.o.Seal.Topic != "" {
+		p.topic = prober.Probe(ctx, e.o.Seal.Topic)
 	}
-	return prober.Probe(ctx, e.o.Seal.Topic)
+	if p.spare = p.topic; p.topic != nil && e.o.Fallback != nil {
+		p.spare = e.o.Fallback.Probe(ctx, e.o.Route.QuarantineTopic)
+	}
+	return p
 }
 
 // sinkEnded tells whether a sink can never answer again: whoever runs the pipeline opens another one.
@@ -66,24 +77,32 @@ func sinkEnded(err error) bool {
 	return false
 }
 
-func (e *Engine) ingressAlert(err error) {
+// ingressAlert tells that the topic refuses letters, also when a fallback store takes them.
+func (e *Engine) ingressAlert(err error, halted bool) {
 	e.metrics.ingress.Add(1)
+	code := pipeline.CodeIngressFailed
+	if halted {
+		code = pipeline.CodeFailureDomain
+	}
 	e.o.Log.Error(string(pipeline.CodeIngressFailed), "pipeline", e.o.Pipeline, "topic", e.o.Route.QuarantineTopic,
-		"cause", err.Error(), "halted", pipeline.CodeFailureDomain,
-		"remedy", pipeline.Lookup(pipeline.CodeFailureDomain).Remedy)
-	e.setHealth(false, pipeline.CodeFailureDomain, e.o.Route.QuarantineTopic)
+		"cause", err.Error(), "halted", halted, "code", code, "remedy", pipeline.Lookup(code).Remedy)
+	e.setHealth(!halted, code, e.o.Route.QuarantineTopic)
 }
 
-// pathDown halts consumption: neither the dead-letter topic nor a fallback takes failing records. It resumes by itself when a
-// probe succeeds. Nothing is dropped and no local queue is used: the batches wait in memory, their offsets uncommitted.
-func (e *Engine) pathDown(topic string, f pipeline.Failure) {
-	if e.ingress.down {
+// pathDown notes that the dead-letter topic refuses letters. Halted: no fallback store takes them either, and consumption halts. It
+// resumes by itself when a probe succeeds. Nothing is dropped and no local queue is used: the batches wait in memory, their offsets
+// uncommitted.
+func (e *Engine) pathDown(topic string, f pipeline.Failure, halted bool) {
+	if e.ingress.down && (e.ingress.halted || !halted) {
 		return
 	}
-	e.ingress = ingress{down: true, backoff: 100 * time.Millisecond, next: e.o.Clock().Add(100 * time.Millisecond)}
-	e.ingressAlert(pipeline.Errorf(f.Code, topic, "%s", f.Reason()))
+	next := e.o.Clock().Add(100 * time.Millisecond)
+	e.ingress = ingress{down: true, halted: halted, probing: e.ingress.probing, backoff: 100 * time.Millisecond, next: next}
+	e.ingressAlert(pipeline.Errorf(f.Code, topic, "%s", f.Reason()), halted)
 	for _, p := range e.order {
-		e.pause(p, pauseIngress)
+		if halted {
+			e.pause(p, pauseIngress)
+		}
 	}
 }
 
@@ -101,18 +120,20 @@ func (e *Engine) tickIngress(ctx context.Context, now time.Time) {
 }
 
 // probed takes the answer of a probe.
-func (e *Engine) probed(err error) {
+func (e *Engine) probed(p probed) {
 	e.ingress.probing = false
 	now := e.o.Clock()
-	if err != nil {
-		if sinkEnded(err) {
-			e.stop(err)
+	if p.topic != nil {
+		if sinkEnded(p.topic) {
+			e.stop(p.topic)
 		}
-		if !e.ingress.down {
-			e.pathDown(e.o.Route.QuarantineTopic, pipeline.Failure{Code: pipeline.CodeOf(err), Cause: err})
-		}
+		e.pathDown(e.o.Route.QuarantineTopic, pipeline.Failure{Code: pipeline.CodeOf(p.topic), Cause: p.topic}, p.spare != nil)
 		e.ingress.backoff = min(2*max(e.ingress.backoff, 100*time.Millisecond), 5*time.Second)
 		e.ingress.next = now.Add(e.ingress.backoff)
+		if p.spare == nil && e.ingress.halted {
+			e.o.Log.Info("the fallback store takes letters", "pipeline", e.o.Pipeline, "waiting_batches", len(e.waiting))
+			e.goOn()
+		}
 		return
 	}
 	e.ingress.next = now.Add(e.lim.ProbeEvery)
@@ -121,6 +142,12 @@ func (e *Engine) probed(err error) {
 	}
 	e.ingress.down = false
 	e.o.Log.Info("the dead-letter path is back", "pipeline", e.o.Pipeline, "waiting_batches", len(e.waiting))
+	e.goOn()
+}
+
+// goOn ends a halt: what waited is sent to where letters go now.
+func (e *Engine) goOn() {
+	e.ingress.halted = false
 	waiting := e.waiting
 	e.waiting = nil
 	for _, w := range waiting {
@@ -139,13 +166,17 @@ func (e *Engine) probed(err error) {
 
 // recovered says that we are ready again, unless something else is still wrong.
 func (e *Engine) recovered() {
-	if e.ingress.down {
+	if e.ingress.halted {
 		return
 	}
 	for _, p := range e.order {
 		if p.outage() || p.late {
 			return
 		}
+	}
+	if e.ingress.down {
+		e.setHealth(true, pipeline.CodeIngressFailed, e.o.Route.QuarantineTopic)
+		return
 	}
 	e.setHealth(true, "", "")
 }

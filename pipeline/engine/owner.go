@@ -201,12 +201,14 @@ func (e *Engine) collect() {
 			e.completed(s)
 		case s := <-e.letterDone():
 			e.completed(s)
+		case s := <-e.spareDone():
+			e.completed(s)
 		case s := <-e.callDone():
 			e.completed(s)
 		case end := <-e.endTx():
 			e.txEnded(end)
-		case err := <-e.probes:
-			e.probed(err)
+		case p := <-e.probes:
+			e.probed(p)
 		default:
 			return
 		}
@@ -237,12 +239,14 @@ func (e *Engine) answer(done <-chan struct{}, over <-chan time.Time) bool {
 		e.completed(s)
 	case s := <-e.letterDone():
 		e.completed(s)
+	case s := <-e.spareDone():
+		e.completed(s)
 	case s := <-e.callDone():
 		e.completed(s)
 	case end := <-e.endTx():
 		e.txEnded(end)
-	case err := <-e.probes:
-		e.probed(err)
+	case p := <-e.probes:
+		e.probed(p)
 	case <-over:
 		return false
 	case <-done:
@@ -256,6 +260,14 @@ func (e *Engine) letterDone() <-chan *pipeline.Sending {
 		return nil
 	}
 	return e.o.Letters.Done()
+}
+
+// spareDone is the completions of the fallback store, or nil (blocks for ever) if there is none.
+func (e *Engine) spareDone() <-chan *pipeline.Sending {
+	if e.o.Fallback == nil {
+		return nil
+	}
+	return e.o.Fallback.Done()
 }
 
 // serveRebalance polls while nothing new may be taken: everything is paused, so that only rebalance events come, and the group
@@ -315,7 +327,7 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 		e.awaitControl(p)
 		e.order = append(e.order, p)
 		e.wg.Go(func() { e.loop(loops, p, e.results) })
-		if e.ingress.down {
+		if e.ingress.halted {
 			e.pause(p, pauseIngress)
 		}
 	}

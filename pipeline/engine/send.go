@@ -49,6 +49,10 @@ func (e *Engine) send(w *work) {
 	if !e.admitTx(w) {
 		return
 	}
+	if e.ingress.down && e.o.Fallback != nil { // the topic is known not to take them
+		w.spare.Msgs = append(w.spare.Msgs, w.letters.Msgs...)
+		w.letters.Msgs = w.letters.Msgs[:0]
+	}
 	if e.o.Letters == e.o.Sink && len(w.letters.Msgs) > 0 {
 		w.effects.Msgs = append(w.effects.Msgs, w.letters.Msgs...) // one cluster: one group
 		w.letters.Msgs = w.letters.Msgs[:0]
@@ -95,6 +99,8 @@ func (e *Engine) sinkOf(w *work, s *pipeline.Sending) pipeline.Sink {
 	switch s {
 	case &w.letters:
 		return e.o.Letters
+	case &w.spare:
+		return e.o.Fallback
 	case &w.calls:
 		return e.o.Calls
 	}
@@ -141,10 +147,11 @@ func (e *Engine) completed(s *pipeline.Sending) {
 // sent goes on with a batch all of whose messages are answered: refused ones are decided again, outcomes follow effects, and
 // then the batch is settled.
 func (e *Engine) sent(w *work) {
+	w.keptSpare()
 	switch {
 	case w.part.gone:
 		e.settle(w)
-	case len(w.effects.Bad)+len(w.letters.Bad)+len(w.calls.Bad) > 0:
+	case len(w.effects.Bad)+len(w.letters.Bad)+len(w.spare.Bad)+len(w.calls.Bad) > 0:
 		e.refused(w)
 	case w.batch.Lane == pipeline.Retry && !w.told && e.composeOutcomes(w):
 		w.told = true
@@ -154,26 +161,40 @@ func (e *Engine) sent(w *work) {
 	}
 }
 
-// refused decides again, a rung lower, about each record whose message was refused: effect, retry, quarantine. A refused
-// letter is the end of the ladder: it waits until the dead-letter path is back, and nothing new is read meanwhile.
+// keptSpare gives their disposition to records of which something stands in the fallback store now.
+func (w *work) keptSpare() {
+	bad := w.spare.Bad
+	for i := range w.spare.Msgs {
+		if len(bad) > 0 && bad[0].Msg == i {
+			bad = bad[1:]
+			continue
+		}
+		w.what[w.spare.Msgs[i].From] = pipeline.InFallback
+	}
+}
+
+// refused decides again, a rung lower, about each record whose message was refused: effect, retry, quarantine. A refused letter goes
+// to the fallback store. Where there is none, or it refuses too, that is the end of the ladder: the letter waits until the dead-letter
+// path is back, and nothing new is read meanwhile.
 //
 // A call is no part of a transaction: what follows from a refused one goes into the transaction that is open.
 func (e *Engine) refused(w *work) {
 	now := e.o.Clock()
-	doomed := e.tx != nil && len(w.effects.Bad)+len(w.letters.Bad) > 0
+	doomed := e.tx != nil && len(w.effects.Bad)+len(w.letters.Bad)+len(w.spare.Bad) > 0
 	var bad []pipeline.Message
 	var why []pipeline.Failure
-	calls := 0 // the last ones
+	calls, spare := 0, map[int]bool{} // the last ones; those that the fallback store refused
 	mayWait := e.tx == nil || !e.scatters(w)
 	for _, s := range w.sendings() {
 		for _, b := range s.Bad {
+			spare[len(bad)] = s == &w.spare
 			bad, why = append(bad, s.Msgs[b.Msg]), append(why, b.Failure)
 		}
 		calls = len(s.Bad)
 		s.Msgs, s.Bad = s.Msgs[:0], s.Bad[:0]
 	}
 	if doomed {
-		e.refusedTx(bad, why, w)
+		e.refusedTx(bad, why, spare, w)
 		return
 	}
 	again := map[int32]bool{} // too large is not an outage: these letters are composed anew
@@ -193,14 +214,15 @@ func (e *Engine) refused(w *work) {
 		switch {
 		case w.told: // an outcome: the effect is acknowledged, only the news of it is not
 			w.effects.Msgs = append(w.effects.Msgs, m)
-			e.pathDown(m.Topic, f)
+			e.pathDown(m.Topic, f, true)
 			down = true
 			continue
 		case again[m.From]:
 			continue
 		case isLetter(w.what[m.From]):
-			e.pathDown(m.Topic, f)
-			down = true
+			last := spare[k] || e.o.Fallback == nil
+			e.pathDown(m.Topic, f, last)
+			down = down || last
 			w.letters.Msgs = append(w.letters.Msgs, m)
 			continue
 		}
@@ -224,7 +246,7 @@ func rungOf(refused pipeline.Disposition) uint8 { return decide.Rung(refused) }
 
 // isLetter tells whether a record left as a letter: what is refused of it then is the end of the ladder.
 func isLetter(what pipeline.Disposition) bool {
-	return what == pipeline.DeadLettered || what == pipeline.Sealed
+	return what == pipeline.DeadLettered || what == pipeline.Sealed || what == pipeline.InFallback
 }
 
 func (e *Engine) isVault(m *pipeline.Message) bool {

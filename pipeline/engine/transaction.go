@@ -257,7 +257,8 @@ type refusal struct {
 }
 
 // refusedTx notes the records that are at fault and aborts. A refused letter is no record's fault: the path is down.
-func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *work) {
+// spare says which were refused by the fallback store.
+func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, spare map[int]bool, w *work) {
 	notes := map[int64]refusal{}
 	for off, r := range w.part.refused {
 		notes[off] = r
@@ -278,7 +279,7 @@ func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, w *wo
 			r.shape = r.shape.without(e.isVault(&bad[k]))
 			notes[off] = r
 		default:
-			e.pathDown(bad[k].Topic, f)
+			e.pathDown(bad[k].Topic, f, spare[k] || e.o.Fallback == nil)
 		}
 	}
 	w.part.refused = notes

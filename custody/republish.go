@@ -1,0 +1,107 @@
+package custody
+
+import (
+	"context"
+
+	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/seal"
+)
+
+const republishBatch = 100
+
+// Republish sends what a fallback store has of a pipeline to the topics that did not take it, and forgets what they have acknowledged.
+// A letter that is too large for its topic goes there without its value, as it does from a pipeline; what the vault topic does not take
+// stays in the store. It may be repeated, and run beside another one: the same letter twice is one item. sink is the caller's own. It
+// returns how many were sent. Codes: ERR_FALLBACK_FAILED, ERR_LEDGER_*, ERR_CUSTODY_UNAVAILABLE (the topics refuse them still).
+func Republish(ctx context.Context, store FallbackStore, pipelineName string, sink pipeline.Sink, ring *seal.Ring) (sent int, err error) {
+	var last *Spare
+	for {
+		list, err := store.List(ctx, pipelineName, last, republishBatch)
+		if err != nil || len(list) == 0 {
+			return sent, err
+		}
+		done, err := republish(ctx, list, sink, ring)
+		sent += len(done)
+		if derr := store.Drop(ctx, done); err == nil {
+			err = derr
+		}
+		if err != nil {
+			return sent, err
+		}
+		last = &list[len(list)-1]
+	}
+}
+
+// republish sends a batch and returns what was acknowledged.
+func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal.Ring) (done []Spare, err error) {
+	msgs := make([]pipeline.Message, len(list))
+	for i := range list {
+		if msgs[i], err = list[i].message(); err != nil {
+			return nil, err
+		}
+	}
+	bad, err := sendOnce(ctx, sink, msgs)
+	if err != nil {
+		return nil, err
+	}
+	var again []pipeline.Message
+	var of []int
+	refused := map[int]bool{}
+	for _, b := range bad {
+		refused[b.Msg] = true
+		if b.Failure.Code != pipeline.CodeTooLarge {
+			if err == nil {
+				err = &pipeline.Error{Code: pipeline.CodeCustodyUnavailable, Place: msgs[b.Msg].Topic, Text: b.Failure.Reason()}
+			}
+			continue
+		}
+		if m := bare(&msgs[b.Msg], ring); m != nil {
+			again, of = append(again, *m), append(of, b.Msg)
+		}
+	}
+	if len(again) > 0 {
+		bad, serr := sendOnce(ctx, sink, again)
+		if serr != nil {
+			return nil, serr
+		}
+		for _, i := range of {
+			delete(refused, i)
+		}
+		for _, b := range bad {
+			refused[of[b.Msg]] = true
+		}
+	}
+	for i := range list {
+		if !refused[i] {
+			done = append(done, list[i])
+		}
+	}
+	return done, err
+}
+
+// bare is the letter of m without what makes it large; nil: m is no letter of ours.
+func bare(m *pipeline.Message, ring *seal.Ring) *pipeline.Message {
+	l, err := deadletter.Parse(m.Topic, &pipeline.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}, ring)
+	if err != nil || l.Dialect != deadletter.Reprieve || l.Forged || l.Value == nil {
+		return nil
+	}
+	out := &pipeline.Message{Topic: m.Topic, Partition: -1, From: -1}
+	if deadletter.Append(out, l.Pointer(), deadletter.Profiles{}, ring) != nil {
+		return nil
+	}
+	return out
+}
+
+// sendOnce waits for the answer to all messages.
+func sendOnce(ctx context.Context, sink pipeline.Sink, msgs []pipeline.Message) ([]pipeline.Bad, error) {
+	if err := sink.Send(&pipeline.Sending{Msgs: msgs}); err != nil {
+		return nil, err
+	}
+	select {
+	case s := <-sink.Done():
+		return s.Bad, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
