@@ -11,6 +11,7 @@ import (
 // Erased says what an erasure did, and what it could not reach.
 type Erased struct {
 	Items    int64
+	Gone     []pipeline.ID // those of Items: what other stores have of them is the caller's to erase
 	Held     []pipeline.ID // under legal hold: not touched
 	Running  []pipeline.ID // being redriven: erase again when that is decided
 	Topics   []TopicCopy   // where copies stay until the topic's retention ends or the tenant's key is destroyed
@@ -107,6 +108,9 @@ func (c *Items) eraseChunk(ctx context.Context, who Actor, ids []pipeline.ID, re
 			}
 		}
 		one.Items = int64(len(gone))
+		for _, it := range gone {
+			one.Gone = append(one.Gone, it.ID)
+		}
 		for _, copied := range copies {
 			one.Topics = append(one.Topics, *copied)
 		}
@@ -120,6 +124,7 @@ func (c *Items) eraseChunk(ctx context.Context, who Actor, ids []pipeline.ID, re
 		return c.refused(ctx, who, string(PermErase), "", tenant, err)
 	}
 	sum.Items += one.Items
+	sum.Gone = append(sum.Gone, one.Gone...)
 	sum.Previous += one.Previous
 	sum.Held = append(sum.Held, one.Held...)
 	sum.Running = append(sum.Running, one.Running...)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reprieve.dev/custody"
+	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 )
 
@@ -71,6 +74,9 @@ func (a *app) eraseCmd() *cobra.Command {
 			default:
 				sum, err = d.items.EraseEntity(c.Context(), d.who, tenant, entity, reason)
 			}
+			if err == nil {
+				err = a.eraseFallbacks(c.Context(), d, sum.Gone)
+			}
 			if err != nil {
 				return err
 			}
@@ -86,6 +92,25 @@ func (a *app) eraseCmd() *cobra.Command {
 	f.BoolVar(&export, "export", false, "print the erasure log, one JSON object a line")
 	f.StringVar(&replay, "replay", "", "do again what this erasure log says")
 	return c
+}
+
+// eraseFallbacks deletes what fallback stores have of items. It may be repeated.
+func (a *app) eraseFallbacks(ctx context.Context, d *desk, ids []pipeline.ID) error {
+	for _, pp := range d.plan.Pipelines {
+		stores, closing, err := d.plan.Fallbacks(ctx, pp.Config, ledger.Options{Clock: a.clock, Log: a.log()})
+		if err != nil {
+			return err
+		}
+		for _, s := range stores {
+			for _, id := range ids {
+				err = errors.Join(err, s.Erase(ctx, pp.Config.Name, id))
+			}
+		}
+		if err = errors.Join(err, closing()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *app) printErased(d *desk, sum custody.Erased) error {
