@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,9 @@ func (d *decoder) unknown(e *entry, path string, known []string) {
 		suggestion = "it belongs to " + place
 	default:
 		suggestion = Nearest(e.key, known)
+	}
+	if suggestion == "" && path == "" {
+		suggestion = otherFile(d.root, e.key)
 	}
 	d.problem(at, full, CodeUnknownKey, "unknown key", suggestion)
 }
@@ -133,6 +137,21 @@ func elsewhere(root reflect.Type, name string) string {
 		return ""
 	}
 	return walk(root, "", 0)
+}
+
+// otherFile tells of a key of the first level that it is one of the other kind of file.
+func otherFile(root reflect.Type, name string) string {
+	pipelineFile, workerFile := reflect.TypeFor[Pipeline](), reflect.TypeFor[Worker]()
+	has := func(t reflect.Type) bool {
+		return slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.name == name && !f.rest })
+	}
+	switch root = deref(root); {
+	case root == pipelineFile && has(workerFile):
+		return "that is a section of the worker file, which is named with --config FILE"
+	case root == workerFile && has(pipelineFile):
+		return "that is a section of a pipeline file, which is named as an argument; --config names the worker file"
+	}
+	return ""
 }
 
 // foreignNames are names that users bring from other systems, and what they are called here.
