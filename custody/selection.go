@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"reprieve.dev/config"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 )
@@ -60,7 +61,7 @@ func Terms() []string {
 	return out
 }
 
-func selectionError(term, format string, args ...any) error {
+func selectionError(term, format string, args ...any) *pipeline.Error {
 	return pipeline.Errorf(pipeline.CodeSelectionInvalid, term, format, args...).
 		With("Write terms like class=payload age>3d !owner=ops, joined by spaces. The terms are: " + strings.Join(Terms(), ", ") + ".")
 }
@@ -96,7 +97,15 @@ func parseTerm(text string) (Term, string, error) {
 	t.Name = text[:n]
 	def, ok := terms[t.Name]
 	if !ok {
-		return t, "", selectionError(whole, "%q is not a term", t.Name)
+		name := t.Name
+		if name == "" {
+			name = whole
+		}
+		e := selectionError(whole, "%q is not a term", name)
+		if near := config.Nearest(name, Terms()); near != "" {
+			e.Remedy = near + " " + e.Remedy
+		}
+		return t, "", e
 	}
 	if n == len(text) || text[n] != '=' && text[n] != '<' && text[n] != '>' {
 		return t, "", selectionError(whole, "after %q comes =, < or >", t.Name)
@@ -154,29 +163,37 @@ func parseValue(whole, text string) (v, rest string, err error) {
 }
 
 func checkValue(whole string, kind termKind, v string) error {
-	var ok bool
+	ok, want := true, ""
 	switch kind {
 	case termState:
 		_, ok = ParseState(v)
-		ok = ok || v == "open"
+		ok, want = ok || v == "open", "open or a state: "+stateNames()
 	case termClass:
 		_, ok = pipeline.ParseClass(v)
+		want = "one of " + strings.Join(pipeline.ClassNames(), ", ")
 	case termNumber:
 		_, err := strconv.ParseInt(v, 10, 64)
-		ok = err == nil
+		ok, want = err == nil, "a whole number"
 	case termAge:
 		_, ok = parseAge(v)
+		want = "a duration such as 30d, 12h, 15m"
 	case termConfirmed:
-		ok = v == "yes" || v == "no" || v == "unknown"
+		ok, want = v == "yes" || v == "no" || v == "unknown", "yes, no or unknown"
 	case termFlag:
-		ok = slices.Contains(flagNames, v)
-	default:
-		ok = true
+		ok, want = slices.Contains(flagNames, v), "one of "+strings.Join(flagNames, ", ")
 	}
 	if !ok {
-		return selectionError(whole, "%q is not a value of it", v)
+		return selectionError(whole, "%q is not a value of it: it takes %s", v, want)
 	}
 	return nil
+}
+
+func stateNames() string {
+	var names []string
+	for _, s := range States() {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
 }
 
 // parseAge reads 30d, 12h, 15m, 10s; they may be joined: 1d12h.

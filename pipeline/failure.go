@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,6 +27,9 @@ var classNames = [...]string{"none", "transient", "payload", "domain", "authoriz
 
 // String is the class as files, headers and the API spell it.
 func (c Class) String() string { return classNames[c] }
+
+// ClassNames are the names of all classes.
+func ClassNames() []string { return slices.Clone(classNames[1:]) }
 
 // ParseClass reads what String writes.
 func ParseClass(s string) (Class, bool) {

@@ -65,15 +65,23 @@ func (a *app) explainCmd() *cobra.Command {
 	}
 }
 
-// nearCode suggests codes that share words with the one that was asked for.
+// nearCode suggests the codes that share most words with the one that was asked for; a word counts from its first three letters.
 func nearCode(code pipeline.Code) string {
 	words := strings.Split(strings.TrimPrefix(string(code), "ERR_"), "_")
 	var near []string
+	most := 1
 	for _, i := range pipeline.Codes() {
-		for _, w := range strings.Split(string(i.Code), "_") {
-			if w != "ERR" && slices.Contains(words, w) && !slices.Contains(near, string(i.Code)) {
-				near = append(near, string(i.Code))
+		shared := 0
+		for _, w := range strings.Split(strings.TrimPrefix(string(i.Code), "ERR_"), "_") {
+			if slices.ContainsFunc(words, func(asked string) bool { return asked == w || len(asked) >= 3 && strings.HasPrefix(w, asked) }) {
+				shared++
 			}
+		}
+		if shared > most {
+			most, near = shared, nil
+		}
+		if shared == most {
+			near = append(near, string(i.Code))
 		}
 	}
 	if len(near) == 0 {

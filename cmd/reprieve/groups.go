@@ -59,7 +59,8 @@ func (a *app) groupsCmd() *cobra.Command {
 			if class != "" {
 				var ok bool
 				if f.Class, ok = pipeline.ParseClass(class); !ok {
-					return pipeline.Errorf(pipeline.CodeUsage, "--class "+class, "there is no such failure class")
+					return pipeline.Errorf(pipeline.CodeUsage, "--class "+class, "there is no such failure class").
+						With("write one of " + strings.Join(pipeline.ClassNames(), ", "))
 				}
 			}
 			f.OnlyOpen = !all
@@ -75,7 +76,14 @@ func (a *app) groupsCmd() *cobra.Command {
 			}
 			return a.print(out, func(t *table) {
 				if len(out.Groups) == 0 {
-					t.line("no open group: nothing waits in custody")
+					switch {
+					case f.Tenant != "" || f.Pipeline != "" || f.Owner != "" || class != "":
+						t.line("no group matches")
+					case all:
+						t.line("no group: nothing was taken into custody yet")
+					default:
+						t.line("no open group: nothing waits in custody")
+					}
 					return
 				}
 				t.head("FINGERPRINT", "OPEN", "TOTAL", "TENANT", "PIPELINE", "CODE", "LAST SEEN", "FOR EXAMPLE")
