@@ -568,3 +568,14 @@ func TestInPlaceIsTheDocumentEdit(t *testing.T) {
 		}
 	}
 }
+
+func TestConfigurationThatIsNotJSONIsToldWithoutACodeInTheText(t *testing.T) {
+	_, err := NewLibrary(Options{}).Parse("set@1.0.0", []byte(`{"values": {"/currency": "EUR"`))
+	e, ok := errors.AsType[*pipeline.Error](err)
+	if !ok || e.Code != pipeline.CodeTransformConfig || e.Place != "set@1.0.0" {
+		t.Fatalf("got %v", err)
+	}
+	if want := "the configuration is not valid JSON: the text ends early at 30"; e.Text != want {
+		t.Errorf("%q instead of %q", e.Text, want)
+	}
+}

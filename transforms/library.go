@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -91,7 +92,11 @@ func (l *Library) Parse(ref string, config []byte) (Transform, error) {
 	}
 	digest, err := ConfigDigest(config)
 	if err != nil {
-		return nil, pipeline.Errorf(pipeline.CodeTransformConfig, ref, "the configuration is not valid JSON: %w", err)
+		text := err.Error()
+		if e, ok := errors.AsType[*pipeline.Error](err); ok {
+			text = e.Text
+		}
+		return nil, pipeline.Errorf(pipeline.CodeTransformConfig, ref, "the configuration is not valid JSON: %s", text)
 	}
 	return k.Build(Info{Name: name, Version: version, Artifact: k.Artifact, Config: digest, Level: k.Level}, slices.Clone(config))
 }
