@@ -69,7 +69,8 @@ func (s *Service) verify(a *Approval, m *Manifest, digest pipeline.Digest) error
 		return err
 	}
 	if want, err := ParseRate(m.Pace.Rate); err != nil || rate < want {
-		return pipeline.Errorf(pipeline.CodeRedriveRate, place, "it approves %s and the manifest asks for %s", a.Rate, m.Pace.Rate)
+		return pipeline.Errorf(pipeline.CodeRedriveRate, place, "it approves %s and the manifest asks for %s", a.Rate, m.Pace.Rate).
+			With("Approve " + m.Pace.Rate + ", or let it be planned again with --rate " + a.Rate + ".")
 	}
 	return nil
 }

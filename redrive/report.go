@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +15,7 @@ func (r *Report) Text() string {
 	line("Redrive of %s, tenant %s", r.Pipeline, r.Tenant)
 	line("  plan           %s", r.Manifest)
 	line("  looked at      %s", r.At)
-	line("  selected       %d items; %d are in the plan, %d are left out%s", r.Selected, r.Items, r.Selected-r.Items, because(r.Excluded))
+	line("  selected       %s; %d in the plan, %d left out%s", items(r.Selected), r.Items, r.Selected-r.Items, because(r.Excluded))
 	line("  would be sent  %d (%s) to %s at %s, in about %s", r.WouldSend, size(r.Bytes), r.Destination, r.Rate, r.Duration)
 	if r.Repaired > 0 {
 		line("  repaired       %d of them as a registered repair made them, the rest as they were", r.Repaired)
@@ -34,13 +35,13 @@ func (r *Report) Text() string {
 		for _, id := range s.Items[:min(3, len(s.Items))] {
 			ids = append(ids, string(id))
 		}
-		line("  cannot go      %d items: %s, as %s", s.Count, c, strings.Join(ids, ", "))
+		line("  cannot go      %s: %s, as %s", items(s.Count), c, strings.Join(ids, ", "))
 	}
 	for _, c := range sortedNames(r.Undecoded) {
-		line("  fail again     %d items at decode: %s", r.Undecoded[c], c)
+		line("  fail again     %s at decode: %s", items(r.Undecoded[c]), c)
 	}
 	for _, c := range sortedSamples(r.FailAgain) {
-		line("  fail again     %d items in the pipeline's stages: %s", r.FailAgain[c].Count, c)
+		line("  fail again     %s in the pipeline's stages: %s", items(r.FailAgain[c].Count), c)
 	}
 	for _, what := range sortedNames(r.Missing) {
 		line("  missing        %d items have no %s any more", r.Missing[what], what)
@@ -50,20 +51,20 @@ func (r *Report) Text() string {
 	}
 	switch {
 	case r.Asked > 0:
-		line("  asked first    %d items: what has its effect already is closed without a send", r.Asked)
+		line("  asked first    %s: what has its effect already is closed without a send", items(r.Asked))
 	case r.Horizon.Past+r.Horizon.Unknown > 0:
 		line("  duplicates     up to %d: nothing recognises an effect that exists already", r.Horizon.Past+r.Horizon.Unknown)
 	default:
-		line("  duplicates     none expected: the destination recognises %d items", r.Horizon.Within)
+		line("  duplicates     none expected: the destination recognises %s", items(r.Horizon.Within))
 	}
 	if r.Again > 0 {
 		line("  sent before    %d items were redriven earlier", r.Again)
 	}
 	for _, s := range sortedNames(r.Schemas) {
-		line("  schema         %d items read as %s", r.Schemas[s], s)
+		line("  schema         %s read as %s", items(r.Schemas[s]), s)
 	}
-	for _, p := range sortedNames(r.Partitions) {
-		line("  partition %-4s %d items", p, r.Partitions[p])
+	for _, p := range r.PartitionNumbers() {
+		line("  partition %-4s %s", p, items(r.Partitions[p]))
 	}
 	if r.Live.Waiting >= 0 {
 		text := ""
@@ -90,6 +91,19 @@ func because(m map[string]int64) string {
 		return ""
 	}
 	return " (" + reasons(m) + ")"
+}
+
+// PartitionNumbers are the partitions that the records would go to, in their order.
+func (r *Report) PartitionNumbers() []string {
+	return slices.SortedFunc(maps.Keys(r.Partitions), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+}
+
+// items is a count with its noun.
+func items(n int64) string {
+	if n == 1 {
+		return "1 item"
+	}
+	return fmt.Sprintf("%d items", n)
 }
 
 func sortedSamples(m map[string]Sample) []string { return slices.Sorted(maps.Keys(m)) }

@@ -21,7 +21,7 @@ func TestReportForTheOwner(t *testing.T) {
 		t.Errorf("measures %+v", r.Measures)
 	}
 	text := r.Text()
-	for _, want := range []string{"Redrive of billing, tenant acme", "3 items; 3 are in the plan", "would be sent  3", "amount         303", string(p.Digest)} {
+	for _, want := range []string{"Redrive of billing, tenant acme", "3 items; 3 in the plan", "would be sent  3", "amount         303", string(p.Digest)} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -32,6 +32,14 @@ func TestReportForTheOwner(t *testing.T) {
 	st, err := b.svc.Status(b.Ctx, custodytest.Operator, p.Digest)
 	if err != nil || st.DryRun == nil || st.DryRun.Text() != text {
 		t.Errorf("the stored report differs: %v", err)
+	}
+}
+
+func TestReportCountsPartitionsInTheirOrder(t *testing.T) {
+	r := &Report{Pipeline: "billing", Partitions: map[string]int64{"10": 2, "2": 1, "0": 3}}
+	want := "  partition 0    3 items\n  partition 2    1 item\n  partition 10   2 items\n"
+	if text := r.Text(); !strings.Contains(text, want) {
+		t.Errorf("the report has not\n%sbut\n%s", want, text)
 	}
 }
 

@@ -167,7 +167,7 @@ func (s *Service) Resume(ctx context.Context, who custody.Actor, digest pipeline
 			return err
 		}
 		if !ok {
-			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "%s has the lease until %s", l.Holder, stamp(l.Until))
+			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "%s works on it until %s", l.Holder, stamp(l.Until)).With(leased)
 		}
 		lease = l
 		return nil

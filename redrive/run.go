@@ -136,7 +136,7 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 			return err
 		}
 		if !ok {
-			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "%s works on it until %s", l.Holder, stamp(l.Until))
+			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "%s works on it until %s", l.Holder, stamp(l.Until)).With(leased)
 		}
 		e.lease = l
 		if e.lines, err = readLines(tx, m, digest); err != nil {
@@ -218,10 +218,13 @@ func (s *Service) startable(tx *ledger.Tx, row *manifestRow, m *Manifest) error 
 		return err
 	}
 	if until > tx.NowMS() {
-		return pipeline.Errorf(pipeline.CodeRedriveState, string(row.Digest), "another executor is sending")
+		return pipeline.Errorf(pipeline.CodeRedriveState, string(row.Digest), "another executor is sending").With(leased)
 	}
 	return uncertain(row.Digest, open) // INV-UNCERTAIN
 }
+
+// leased is what to do about a manifest that an executor holds: it prolongs its lease while it lives.
+const leased = "See reprieve redrive status. If that run was killed, wait until its time is over, then go on: reprieve redrive resume."
 
 func uncertain(digest pipeline.Digest, windows int64) error {
 	text := "an earlier run ended in the middle of a window: some of its items may have been sent"

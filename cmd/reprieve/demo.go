@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,12 +184,15 @@ func (a *app) demo(ctx context.Context, dir string, once bool) error {
 	if got.Lost > 0 || got.Duplicates > 0 {
 		return pipeline.Errorf(pipeline.CodeInternal, dir, "%d records are lost and %d are there twice", got.Lost, got.Duplicates)
 	}
+	look := fmt.Sprintf("   export PATH=%s:$PATH REPRIEVE_CONFIG=%s REPRIEVE_CREDENTIAL=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'",
+		programFolder(), w.path("reprieve.yaml"), w.path("keys/operator.pem"))
 	if once {
+		t.say("It has ended; its ledger can still be looked at:\n\n%s\n\nRedrives need its broker: without --once the demo stays open.", look)
 		return nil
 	}
-	t.say("It stays open. In another terminal:\n\n   export PATH=%s:$PATH REPRIEVE_CONFIG=%s REPRIEVE_CREDENTIAL=%s\n   reprieve quarantine groups\n   reprieve quarantine list 'class=payload'\n   curl http://%s/readyz\n\nCtrl-C ends it.",
-		programFolder(), a.file, w.path("keys/operator.pem"), w.plan.Config.HTTP.Address)
+	t.say("It stays open. In another terminal:\n\n%s\n   curl http://%s/readyz\n\nCtrl-C ends it.", look, w.plan.Config.HTTP.Address)
 	<-ctx.Done()
+	t.say("It ends. What it made stays in %s; the next demo goes on there.", dir)
 	return nil
 }
 
@@ -331,8 +335,8 @@ func (t *teller) showLetters(letters []letterAt) {
 		fmt.Fprintf(t.a.out, "   %-38s %-22s %s\n", harmless(l.l.Original.String()), l.l.Failure.Code, harmless(l.l.Reason))
 		seen[l.l.Failure.Code] = true
 	}
-	one := letters[0]
-	fmt.Fprintf(t.a.out, "\n   The headers of the first (value: %d bytes, redacted, then sealed for its tenant; the keys are in the ledger):\n", len(one.r.Value))
+	one := letters[max(0, slices.IndexFunc(letters, func(l letterAt) bool { return len(l.r.Value) > 0 }))] // others are whole in the vault
+	fmt.Fprintf(t.a.out, "\n   The headers of %s (value: %d bytes, redacted, then sealed for its tenant; the keys are in the ledger):\n", harmless(one.l.Original.String()), len(one.r.Value))
 	for _, h := range one.r.Headers {
 		v := strings.ReplaceAll(string(h.Value), "\n", "; ")
 		if h.Value == nil {

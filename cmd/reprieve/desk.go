@@ -223,27 +223,39 @@ type reported struct {
 }
 
 type skippedItem struct {
-	Item pipeline.ID   `json:"id"`
-	Code pipeline.Code `json:"code"`
-	Text string        `json:"text"`
+	Item  pipeline.ID   `json:"id"`
+	State custody.State `json:"state,omitempty"`
+	Code  pipeline.Code `json:"code"`
+	Text  string        `json:"text"`
 }
 
-func (a *app) report(r custody.Report, what string) error {
+// report prints what a change did, and after one that changed something next: what usually follows, if it is known.
+func (a *app) report(r custody.Report, what, next string) error {
 	out := reported{Selected: r.Selected, Changed: r.Changed, Skipped: r.SkippedCount, ByCode: r.ByCode}
 	for _, s := range r.Skipped {
-		out.Items = append(out.Items, skippedItem{s.Item, s.Code, pipeline.Lookup(s.Code).Text})
+		out.Items = append(out.Items, skippedItem{s.Item, s.State, s.Code, pipeline.Lookup(s.Code).Text})
 	}
 	err := a.print(out, func(t *table) {
 		t.line("%d of %s %s", out.Changed, many(out.Selected, "item"), what)
 		if out.Skipped > 0 {
 			t.line("%d skipped:", out.Skipped)
+			var codes []pipeline.Code
 			for i, s := range out.Items {
 				if i == 20 {
 					t.line("  ... and %d more (-o json shows the first 1,000)", out.Skipped-20)
 					break
 				}
-				t.row("  "+string(s.Item), s.Code, s.Text)
+				text := s.Text
+				if s.State != "" {
+					text = "it is " + string(s.State) + ": " + text
+				}
+				t.row("  "+string(s.Item), s.Code, text)
+				codes = append(codes, s.Code)
 			}
+			t.remedies(codes)
+		}
+		if out.Changed > 0 && next != "" {
+			t.line("next: %s", next)
 		}
 	})
 	if err == nil && out.Changed == 0 {

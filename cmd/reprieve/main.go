@@ -78,7 +78,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	root := a.root()
 	root.SetArgs(args)
 	a.guess(args)
-	err := root.ExecuteContext(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return pipeline.ExitOK
 	}
@@ -89,7 +89,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		}
 	default:
 	}
-	return a.fail(err)
+	return a.fail(err, ran.CommandPath())
 }
 
 // guess takes the output format from the words as they stand, for errors that come before flags are read.
@@ -261,7 +261,8 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
 			if n == 0 {
-				return usage(c, "it takes no argument")
+				return pipeline.Errorf(pipeline.CodeUsage, c.CommandPath(), "it takes no argument").
+					With("write " + c.CommandPath() + "; what it takes instead are flags: " + c.CommandPath() + " --help")
 			}
 			return usage(c, "give "+what)
 		}

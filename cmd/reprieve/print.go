@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -98,6 +99,16 @@ func (t *table) pair(name string, value any) {
 	}
 }
 
+// remedies says once for each of the codes what to do about it.
+func (t *table) remedies(codes []pipeline.Code) {
+	slices.Sort(codes)
+	for _, c := range slices.Compact(codes) {
+		if fix := pipeline.Lookup(c).Remedy; fix != "" {
+			t.line("  What to do about %s: %s", c, fix)
+		}
+	}
+}
+
 // harmless replaces control characters, so that a payload cannot drive the terminal, and bidirectional marks, so that it cannot
 // reorder the line.
 func harmless(s string) string {
@@ -117,8 +128,8 @@ type failure struct {
 	Remedy string        `json:"remedy,omitempty"`
 }
 
-// fail prints err as code, place, text and remedy, and returns the exit code.
-func (a *app) fail(err error) int {
+// fail prints err as code, place, text and remedy, and returns the exit code. The place of an error that names none is the verb.
+func (a *app) fail(err error, verb string) int {
 	if code, ok := err.(silent); ok {
 		return int(code)
 	}
@@ -140,15 +151,14 @@ func (a *app) fail(err error) int {
 		f.Place, f.Text, _ = strings.Cut(rest, ": ") // of config and seal, which spell their errors alike
 	}
 	f.Text = plain(f.Text)
+	if f.Place == "" {
+		f.Place = verb
+	}
 	if a.format != "table" {
 		a.printFailure(map[string]failure{"error": f})
 		return exit
 	}
-	fmt.Fprintf(a.err, "%s", f.Code)
-	if f.Place != "" {
-		fmt.Fprintf(a.err, "  %s", harmless(f.Place))
-	}
-	fmt.Fprintf(a.err, "\n  %s\n", harmless(f.Text))
+	fmt.Fprintf(a.err, "%s  %s\n  %s\n", f.Code, harmless(f.Place), harmless(f.Text))
 	if f.Remedy != "" {
 		fmt.Fprintf(a.err, "  What to do: %s\n", harmless(f.Remedy))
 	}
@@ -190,6 +200,7 @@ func plain(text string) string {
 		"Local: All broker connections are down", "no broker answers",
 		"Local: Host resolution failure", "the host name is not known",
 		"Local: Timed out", "no answer in time",
+		"context deadline exceeded", "no answer in time",
 	).Replace(text)
 }
 

@@ -113,7 +113,11 @@ func (a *app) changeCmd(name, short, done, wants string, do func(context.Context
 			if err != nil {
 				return err
 			}
-			return a.report(r, done)
+			next := ""
+			if name == "triage" {
+				next = "repair them (reprieve quarantine repair), or send them as they are (reprieve redrive plan)"
+			}
+			return a.report(r, done, next)
 		},
 	}
 	o.flags(c, a)

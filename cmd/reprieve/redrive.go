@@ -175,13 +175,14 @@ func (a *app) dryRunCmd() *cobra.Command {
 		}
 		return a.print(r, func(t *table) {
 			if report {
-				t.line("%s", harmlessLines(r.Text()))
+				t.line("%s", strings.TrimRight(harmlessLines(r.Text()), "\n"))
+				t.line("\nnext: %s", afterDryRun(r))
 				return
 			}
 			t.pair("manifest", r.Manifest)
 			t.pair("would send", fmt.Sprintf("%d of %s (%d as repaired), %s", r.WouldSend, many(r.Items, "item"), r.Repaired, many(r.Bytes, "byte")))
 			t.pair("to", r.Destination)
-			for _, p := range slices.Sorted(maps.Keys(r.Partitions)) {
+			for _, p := range r.PartitionNumbers() {
 				t.pair("  partition "+p, r.Partitions[p])
 			}
 			t.pair("takes", r.Duration+" at "+r.Rate)
@@ -215,9 +216,17 @@ func (a *app) dryRunCmd() *cobra.Command {
 			for _, n := range r.Notes {
 				t.line("note: %s", harmless(n))
 			}
-			t.line("\nnext: another person approves: reprieve redrive approve %s --credential THEIR-KEY", string(r.Manifest)[7:19])
+			t.line("\nnext: %s", afterDryRun(r))
 		})
 	})
+}
+
+// afterDryRun is what follows from a dry run: nobody is asked to approve what sends nothing.
+func afterDryRun(r *redrive.Report) string {
+	if r.WouldSend == 0 {
+		return "none of it can be sent as it is: repair the items, or mend what is named above, and plan again"
+	}
+	return "another person approves: reprieve redrive approve " + string(r.Manifest)[7:19] + " --credential THEIR-KEY"
 }
 
 func (a *app) approveCmd() *cobra.Command {
@@ -363,6 +372,31 @@ func statusTable(t *table, st *redrive.Status) {
 	if st.Halt != nil {
 		t.pair("HALTED", st.Halt.By+": "+st.Halt.Reason)
 	}
+	if next := afterStatus(st); next != "" {
+		t.line("\nnext: %s", next)
+	}
+}
+
+// afterStatus is what a person does about a redrive next; "" when it has ended, or goes on by itself.
+func afterStatus(st *redrive.Status) string {
+	short := string(st.Digest)[7:19]
+	switch {
+	case st.State.Final():
+		return ""
+	case st.State == redrive.StatePlanned:
+		return "reprieve redrive dry-run " + short
+	case st.State == redrive.StateDryRun:
+		return "another person approves: reprieve redrive approve " + short + " --credential THEIR-KEY"
+	case st.Halt != nil:
+		return "another person lifts the halt, two people one of all pipelines: reprieve redrive lift --reason ... --credential THEIR-KEY"
+	case st.State == redrive.StateUnclear:
+		return "reprieve redrive resume " + short
+	case st.State == redrive.StateApproved, st.State == redrive.StateStopped:
+		return "reprieve redrive run " + short
+	case st.Executor == "" && st.State != redrive.StateSettling:
+		return "nobody works on it, so its run was killed: reprieve redrive resume " + short
+	}
+	return ""
 }
 
 func (a *app) redriveListCmd() *cobra.Command {
@@ -388,8 +422,15 @@ func (a *app) redriveListCmd() *cobra.Command {
 					return
 				}
 				t.head("MANIFEST", "STATE", "CREATED", "COUNTS")
+				var halts []redrive.HaltInfo
 				for _, s := range all {
 					t.row(string(s.Digest)[7:19], s.State, s.Created, countsLine(s))
+					if s.Halt != nil && !slices.Contains(halts, *s.Halt) {
+						halts = append(halts, *s.Halt)
+					}
+				}
+				for _, h := range halts {
+					t.line("HALTED: %s, by %s: %s", orAll(h.Pipeline), harmless(h.By), harmless(h.Reason))
 				}
 			})
 		},
@@ -417,6 +458,11 @@ func (a *app) haltOrLift(use, short string, lift bool) *cobra.Command {
 			}
 			defer d.Close()
 			if !lift {
+				if name != "" { // a misspelt one would halt nothing, and be believed
+					if _, err := d.plan.Pipeline(name); err != nil {
+						return err
+					}
+				}
 				if err := rd.Service.Halt(c.Context(), d.who, name, reason); err != nil {
 					return err
 				}
@@ -438,6 +484,7 @@ func (a *app) haltOrLift(use, short string, lift bool) *cobra.Command {
 			return a.print(map[string]any{"lifted": orAll(name), "by": d.who.Subject, "still_halted": left != "", "text": left}, func(t *table) {
 				if left != "" {
 					t.line("your lift is written; redrives stay halted: %s", harmless(left))
+					t.line("next: another person: reprieve redrive lift --reason ... --credential THEIR-KEY")
 					return
 				}
 				t.line("lifted: %s", orAll(name))
@@ -538,7 +585,11 @@ func (a *app) lift(ctx context.Context, d *desk, rd *worker.Desk, name, reason s
 	}
 	if s, serr := rd.Board.Snapshot(); serr == nil {
 		if e, halted := s.Halted(name); halted {
-			return e.By + " halted: " + e.HaltState().Reason + "; a halt of all pipelines takes two people to lift", nil
+			text := e.By + " halted: " + e.HaltState().Reason + "; a halt of all pipelines takes two people to lift"
+			if by := s.Lifters(e); len(by) > 0 {
+				text += ", and so far only " + strings.Join(by, ", ") + " did"
+			}
+			return text, nil
 		}
 	}
 	return "", nil

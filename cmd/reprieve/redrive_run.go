@@ -33,9 +33,9 @@ func (a *app) redriveRunCmd() *cobra.Command {
 			"goes on. With --source-dlq it makes a manifest of the items that stand behind a dead-letter topic now, one for each tenant, shows what\n" +
 			"they would do, and asks for approval; called again, it goes on with them.",
 		Example: "  reprieve redrive run 3f2a91c07d11\n  reprieve redrive run --source-dlq billing.invoices.v1.dlq --rate-limit 50 --dry-run=false",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if (len(args) == 1) == (f.topic != "") || len(args) > 1 {
-				return pipeline.Errorf(pipeline.CodeUsage, "", "say which redrive: the digest of one manifest, or --source-dlq TOPIC")
+				return usage(c, "say which redrive: the digest of one manifest, or --source-dlq TOPIC")
 			}
 			return nil
 		},
@@ -245,7 +245,10 @@ func (a *app) planTopic(ctx context.Context, d *desk, rd *worker.Desk, name stri
 	}
 	return out, a.print(map[string]any{"dry_runs": reports}, func(t *table) {
 		for _, r := range reports {
-			t.line("%s", harmlessLines(r.Text()))
+			t.line("%s\n", strings.TrimRight(harmlessLines(r.Text()), "\n"))
+		}
+		if f.dry {
+			t.line("next: the same command with --dry-run=false goes on with this, and waits for another person's approval")
 		}
 	})
 }

@@ -81,7 +81,7 @@ func (a *app) repairCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printRepaired(r, ref)
+			return a.printRepaired(r, ref, name)
 		},
 	}
 	o.flags(c, a)
@@ -94,22 +94,27 @@ func (a *app) repairCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) printRepaired(r *redrive.Repaired, ref string) error {
+func (a *app) printRepaired(r *redrive.Repaired, ref, name string) error {
 	err := a.print(r, func(t *table) {
 		t.line("%d of %s repaired by %s", r.Changed, many(r.Selected, "item"), ref)
 		if r.Failed > 0 {
 			t.line("%d could not be repaired and stay as they are:", r.Failed)
 		}
-		shown := 0
+		var codes []pipeline.Code
 		for _, it := range r.Items {
 			if it.Code == "" {
 				continue
 			}
-			if shown++; shown > 20 {
+			if len(codes) == 20 {
 				t.line("  ... (-o json shows all)")
 				break
 			}
 			t.row("  "+string(it.Item), it.Code, it.Text)
+			codes = append(codes, it.Code)
+		}
+		t.remedies(codes)
+		if r.Changed > 0 {
+			t.line("next: reprieve redrive plan SELECTION --pipeline %s --ticket TICKET", name)
 		}
 	})
 	if err == nil && r.Changed == 0 {
@@ -121,7 +126,7 @@ func (a *app) printRepaired(r *redrive.Repaired, ref string) error {
 func (a *app) transformCmd() *cobra.Command {
 	c := &cobra.Command{Use: "transform", Short: "The transforms that repair items"}
 	c.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List transforms with their versions and digests",
+		Use: "list", Aliases: []string{"ls"}, Short: "List transforms by exact version, with the form of their configuration; digests with -o json",
 		RunE: func(*cobra.Command, []string) error {
 			type row struct {
 				Ref      string          `json:"ref"`

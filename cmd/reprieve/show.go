@@ -97,7 +97,7 @@ func shownOf(s *custody.Shown) shown {
 		Letter: positionOf("", it.Letter), Faithful: string(it.Faithful), Digest: string(it.DigestFaithful), Redacted: string(it.DigestRedacted),
 		Redrive: string(it.Redrive), Try: it.Try, Repair: it.Repair, Resolution: it.Resolution, Sightings: it.Sightings, SameEvent: s.SameEvent,
 		Passes: []shownAttempt{}, Repairs: []shownRepair{}, Outcomes: []shownOutcome{}, History: historyOf(s.History),
-		Explanation: info.Text, WhatToDo: info.Remedy,
+		Explanation: info.Text, WhatToDo: whatToDo(it),
 	}
 	for _, a := range s.Attempts {
 		out.Passes = append(out.Passes, shownAttempt{a.Try, a.N, stamp(a.AtMS), a.Code})
@@ -109,6 +109,26 @@ func shownOf(s *custody.Shown) shown {
 		out.Outcomes = append(out.Outcomes, shownOutcome{string(o.Result), o.Try, stamp(o.AtMS), o.Writer})
 	}
 	return out
+}
+
+// whatToDo is what a person does about an item next: what follows from its state once somebody works on it, before that the
+// remedy of its code.
+func whatToDo(it *custody.Item) string {
+	switch it.State {
+	case custody.Repaired:
+		return "It is repaired: plan a redrive of it (reprieve redrive plan)."
+	case custody.Redriving:
+		return "It is being sent: see reprieve redrive status."
+	case custody.Reconciled:
+		return "Nothing: it is closed."
+	case custody.Discarded:
+		return "Nothing: it was given up; until it is erased, reprieve quarantine restore takes it back."
+	case custody.Expired:
+		return "Nothing: its retention has ended; what an archive keeps is shown by reprieve quarantine reveal --archived."
+	case custody.PolicyHold:
+		return "It is held: reprieve quarantine release brings it back."
+	}
+	return pipeline.Lookup(it.Code).Remedy
 }
 
 func (a *app) showCmd() *cobra.Command {
