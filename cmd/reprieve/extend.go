@@ -60,7 +60,7 @@ func (a *app) approveExtensionCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.report(r, "extended")
+			return a.report(r, "extended", "")
 		},
 	}
 	o.flags(c, a)
