@@ -1,22 +1,26 @@
 package embedded
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"reprieve.dev/pipeline"
 )
 
 // BrokerConfig says where a broker keeps its data and where it listens.
 type BrokerConfig struct {
-	Dir     string // created if it is missing; only one broker may use it
-	Port    int    // on 127.0.0.1; 0 is any free one
+	Dir     string        // created if it is missing; only one broker may use it
+	Port    int           // on 127.0.0.1; 0 is any free one
+	Joining time.Duration // the longest that a group waits for a member to join again; 0 is 20 s, less than a usual session
 	Configs map[string]string
 	Log     *slog.Logger
 }
@@ -68,6 +72,14 @@ func StartBroker(conf BrokerConfig) (*Broker, error) {
 		return nil, pipeline.Errorf(pipeline.CodeEnvironmentTool, conf.Dir, "the embedded broker does not start: %w", err).
 			With("Choose another port or folder.")
 	}
+	// A member that dies while it joins may have no session that ends: its group waits for the rebalance timeout, five minutes,
+	// which every later member begins anew, and those that wait meanwhile lose their own sessions.
+	most := cmp.Or(conf.Joining, 20*time.Second)
+	c.ControlKey(int16(kmsg.JoinGroup), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		j := r.(*kmsg.JoinGroupRequest)
+		j.RebalanceTimeoutMillis = min(j.RebalanceTimeoutMillis, int32(most.Milliseconds()))
+		return nil, nil, false
+	})
 	return &Broker{c: c, addr: strings.Join(c.ListenAddrs(), ","), lock: lock}, nil
 }
 
