@@ -57,11 +57,6 @@ type Accept struct {
 // nothing is sent whose intent is not durable, so call the send only after the transaction has committed. Items that may
 // not go are skipped with a code. Codes: ERR_REDRIVE_STATE (the lease is lost), ERR_LEDGER_*.
 func (c *Items) Intend(tx *ledger.Tx, who Actor, in *Intent, ids []pipeline.ID, accept Accept) (ready []*Item, skips []Skip, err error) {
-	if in.Lease.Name != "" {
-		if err := tx.Held(in.Lease); err != nil {
-			return nil, nil, err
-		}
-	}
 	items, err := c.Lock(tx, ids)
 	if err != nil {
 		return nil, nil, err
@@ -90,6 +85,11 @@ func (c *Items) Intend(tx *ledger.Tx, who Actor, in *Intent, ids []pipeline.ID, 
 		return nil, nil, err
 	}
 	skips = append(skips, more...)
+	if in.Lease.Name != "" { // after the items, which take longest: what it locks, others of this holder want too
+		if err := tx.Held(in.Lease); err != nil {
+			return nil, nil, err
+		}
+	}
 	if in.ID == "" {
 		in.ID = randomID("n")
 	}

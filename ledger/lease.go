@@ -18,12 +18,18 @@ type Lease struct {
 // when). Taking over one that ran out gives the next epoch.
 func (t *Tx) Lease(name, holder string, ttl time.Duration) (Lease, bool, error) {
 	now := t.nowMS
-	if _, err := t.Exec("INSERT INTO leases (name, holder, epoch, until_ms, detail) VALUES (?, '', 0, 0, '') ON CONFLICT (name) DO NOTHING", name); err != nil {
-		return Lease{}, false, err
-	}
 	l := Lease{Name: name}
 	var until int64
-	if _, err := t.Row("SELECT holder, epoch, until_ms, detail FROM leases WHERE name = ?"+t.ForUpdate(), []any{name}, &l.Holder, &l.Epoch, &until, &l.Detail); err != nil {
+	read := func() (bool, error) {
+		return t.Row("SELECT holder, epoch, until_ms, detail FROM leases WHERE name = ?"+t.ForUpdate(), []any{name}, &l.Holder, &l.Epoch, &until, &l.Detail)
+	}
+	found, err := read()
+	if err == nil && !found { // two that take it for the first time must both find a row to lock
+		if _, err = t.Exec("INSERT INTO leases (name, holder, epoch, until_ms, detail) VALUES (?, '', 0, 0, '') ON CONFLICT (name) DO NOTHING", name); err == nil {
+			_, err = read()
+		}
+	}
+	if err != nil {
 		return Lease{}, false, err
 	}
 	if l.Holder != holder && until > now {
@@ -35,7 +41,7 @@ func (t *Tx) Lease(name, holder string, ttl time.Duration) (Lease, bool, error) 
 	}
 	l.Holder, until = holder, now+ttl.Milliseconds()
 	l.Until = time.UnixMilli(until)
-	_, err := t.Exec("UPDATE leases SET holder = ?, epoch = ?, until_ms = ? WHERE name = ?", holder, l.Epoch, until, name)
+	_, err = t.Exec("UPDATE leases SET holder = ?, epoch = ?, until_ms = ? WHERE name = ?", holder, l.Epoch, until, name)
 	return l, err == nil, err
 }
 

@@ -1,6 +1,9 @@
 package redrive
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // traits are what a canary has to cover.
 type traits struct {
@@ -113,4 +116,72 @@ func (c *canary) take(i int) bool {
 		delete(c.prints, c.of[j].fingerprint)
 	}
 	return true
+}
+
+// canary sends a few first and waits for their evidence. Items that cannot be sent at all are no evidence of anything: others take
+// their place, until the thresholds say stop.
+func (e *executor) canary(ctx context.Context, states []string, of []traits) error {
+	set := canarySet(e.lines, of, e.m.Canary.N)
+	for len(set) > 0 {
+		if err := e.sendAll(ctx, set, states); err != nil {
+			return err
+		}
+		proven, err := e.awaitCanary(ctx, set)
+		if err != nil || proven {
+			return err
+		}
+		if err := e.askAhead(ctx, states); err != nil {
+			return err
+		}
+		var at []int
+		var lines []Line
+		var rest []traits
+		for i := range e.lines {
+			if states[i] == itemPlanned && e.lines[i].Newer == "" {
+				at, lines, rest = append(at, i), append(lines, e.lines[i]), append(rest, of[i])
+			}
+		}
+		set = canarySet(lines, rest, e.m.Canary.N)
+		for i := range set {
+			set[i] = at[set[i]]
+		}
+	}
+	return nil
+}
+
+// askAhead asks about the next items, a window at a time, until one is found that would be sent: when many effects are there already,
+// a canary of each few would take for ever. What would be sent is asked about again then.
+func (e *executor) askAhead(ctx context.Context, states []string) error {
+	var at []int
+	var lines []Line
+	for i := range e.lines {
+		if states[i] != itemPlanned || e.lines[i].Newer != "" {
+			continue
+		}
+		if !e.lines[i].Ask {
+			return nil
+		}
+		at, lines = append(at, i), append(lines, e.lines[i])
+		if len(lines) < MaxWindow {
+			continue
+		}
+		kept, err := e.askFirst(ctx, lines)
+		if err != nil {
+			return err
+		}
+		stays := map[int64]bool{}
+		for _, l := range kept {
+			stays[l.N] = true
+		}
+		for k, i := range at {
+			if !stays[lines[k].N] {
+				states[i] = itemReconciled // or left for a person: not ours any more
+			}
+		}
+		if len(kept) > 0 {
+			return nil
+		}
+		at, lines = at[:0], lines[:0]
+	}
+	return nil
 }

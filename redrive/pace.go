@@ -58,39 +58,68 @@ type paceRow struct {
 // take reserves n attempts of every row in one transaction and says when the last of them may be made. Attempts count when
 // they are taken, whatever becomes of them (INV-PACE). A row starts at the present: there is no credit for idle time.
 func take(tx *ledger.Tx, now time.Time, n int, rows ...paceRow) (time.Time, error) {
+	starts, err := lockPace(tx, rows)
+	if err != nil {
+		return time.Time{}, err
+	}
 	at := now.UnixMicro()
-	starts := make([]int64, len(rows))
-	for i, r := range rows {
-		if _, err := tx.Exec("INSERT INTO pace (name, rate, next_us, taken, until_ms, detail, rev) VALUES (?, ?, 0, 0, 0, '', 1) ON CONFLICT (name) DO NOTHING", r.name, int64(r.rate)); err != nil {
-			return time.Time{}, err
-		}
-		if _, err := tx.Row("SELECT next_us FROM pace WHERE name = ?"+tx.ForUpdate(), []any{r.name}, &starts[i]); err != nil {
-			return time.Time{}, err
-		}
-	}
 	last := at
-	for i, r := range rows {
-		step := r.rate.spacing().Microseconds()
-		first := max(at, starts[i])
-		last = max(last, first+int64(n-1)*step)
-	}
 	for _, r := range rows {
+		first := max(at, starts[r.name])
+		last = max(last, first+int64(n-1)*r.rate.spacing().Microseconds())
+	}
+	var list strings.Builder
+	var args []any
+	for i, r := range rows {
+		if i > 0 {
+			list.WriteString(", ")
+		}
+		list.WriteString("(?, ?, ?, ?, 0, '', 1)")
 		// The next window's first slot follows the last of this one: the rows stay in step with what really leaves.
-		if _, err := tx.Exec("UPDATE pace SET next_us = ?, taken = taken + ?, rate = ?, rev = rev + 1 WHERE name = ?", last+r.rate.spacing().Microseconds(), int64(n), int64(r.rate), r.name); err != nil {
-			return time.Time{}, err
+		args = append(args, r.name, int64(r.rate), last+r.rate.spacing().Microseconds(), int64(n))
+	}
+	_, err = tx.Exec("INSERT INTO pace (name, rate, next_us, taken, until_ms, detail, rev) VALUES "+list.String()+
+		" ON CONFLICT (name) DO UPDATE SET next_us = excluded.next_us, taken = pace.taken + excluded.taken, rate = excluded.rate, rev = pace.rev + 1", args...)
+	return time.UnixMicro(last), err
+}
+
+// lockPace locks the rows, in the order of their names, and says when the next attempt of each may be made. Rows that are not there
+// are made first: two executors must not both find nothing to lock.
+func lockPace(tx *ledger.Tx, rows []paceRow) (map[string]int64, error) {
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r.name
+	}
+	in, arg := tx.In("name", names)
+	for made := false; ; made = true {
+		starts := make(map[string]int64, len(rows))
+		err := tx.Each("SELECT name, next_us FROM pace WHERE "+in+" ORDER BY name"+tx.ForUpdate(), []any{arg}, func(scan func(...any) error) error {
+			var name string
+			var next int64
+			err := scan(&name, &next)
+			starts[name] = next
+			return err
+		})
+		if err != nil || len(starts) == len(rows) || made {
+			return starts, err
+		}
+		for _, r := range rows {
+			if _, err := tx.Exec("INSERT INTO pace (name, rate, next_us, taken, until_ms, detail, rev) VALUES (?, ?, 0, 0, 0, '', 1) ON CONFLICT (name) DO NOTHING", r.name, int64(r.rate)); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return time.UnixMicro(last), nil
 }
 
 // untake gives back the count of attempts that were not made. The time of their slots is lost.
 func untake(tx *ledger.Tx, n int, rows ...paceRow) error {
-	for _, r := range rows {
-		if _, err := tx.Exec("UPDATE pace SET taken = taken - ?, rev = rev + 1 WHERE name = ?", int64(n), r.name); err != nil {
-			return err
-		}
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r.name
 	}
-	return nil
+	in, arg := tx.In("name", names)
+	_, err := tx.Exec("UPDATE pace SET taken = taken - ?, rev = rev + 1 WHERE "+in, int64(n), arg)
+	return err
 }
 
 // waitUntil waits with the injected wait, so that tests own time.

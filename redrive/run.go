@@ -259,74 +259,6 @@ func (e *executor) work(ctx context.Context) error {
 	return e.settle(ctx)
 }
 
-// canary sends a few first and waits for their evidence. Items that cannot be sent at all are no evidence of anything: others take
-// their place, until the thresholds say stop.
-func (e *executor) canary(ctx context.Context, states []string, of []traits) error {
-	set := canarySet(e.lines, of, e.m.Canary.N)
-	for len(set) > 0 {
-		if err := e.sendAll(ctx, set, states); err != nil {
-			return err
-		}
-		proven, err := e.awaitCanary(ctx, set)
-		if err != nil || proven {
-			return err
-		}
-		if err := e.askAhead(ctx, states); err != nil {
-			return err
-		}
-		var at []int
-		var lines []Line
-		var rest []traits
-		for i := range e.lines {
-			if states[i] == itemPlanned && e.lines[i].Newer == "" {
-				at, lines, rest = append(at, i), append(lines, e.lines[i]), append(rest, of[i])
-			}
-		}
-		set = canarySet(lines, rest, e.m.Canary.N)
-		for i := range set {
-			set[i] = at[set[i]]
-		}
-	}
-	return nil
-}
-
-// askAhead asks about the next items, a window at a time, until one is found that would be sent: when many effects are there already,
-// a canary of each few would take for ever. What would be sent is asked about again then.
-func (e *executor) askAhead(ctx context.Context, states []string) error {
-	var at []int
-	var lines []Line
-	for i := range e.lines {
-		if states[i] != itemPlanned || e.lines[i].Newer != "" {
-			continue
-		}
-		if !e.lines[i].Ask {
-			return nil
-		}
-		at, lines = append(at, i), append(lines, e.lines[i])
-		if len(lines) < MaxWindow {
-			continue
-		}
-		kept, err := e.askFirst(ctx, lines)
-		if err != nil {
-			return err
-		}
-		stays := map[int64]bool{}
-		for _, l := range kept {
-			stays[l.N] = true
-		}
-		for k, i := range at {
-			if !stays[lines[k].N] {
-				states[i] = itemReconciled // or left for a person: not ours any more
-			}
-		}
-		if len(kept) > 0 {
-			return nil
-		}
-		at, lines = at[:0], lines[:0]
-	}
-	return nil
-}
-
 // progress reads where each line stands, and what a canary has to cover.
 func (e *executor) progress(ctx context.Context) (states []string, of []traits, err error) {
 	states, of = make([]string, len(e.lines)), make([]traits, len(e.lines))
@@ -353,35 +285,6 @@ func (e *executor) progress(ctx context.Context) (states []string, of []traits, 
 		})
 	})
 	return states, of, err
-}
-
-// sendAll sends those of the lines that are still planned, window by window, in order.
-func (e *executor) sendAll(ctx context.Context, idx []int, states []string) error {
-	batch := make([]int, 0, e.window)
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		lines := make([]Line, len(batch))
-		for i, at := range batch {
-			lines[i] = e.lines[at]
-			states[at] = itemSending
-		}
-		batch = batch[:0]
-		return e.sendWindow(ctx, lines)
-	}
-	for _, at := range idx {
-		if states[at] != itemPlanned || e.lines[at].Newer != "" {
-			continue
-		}
-		batch = append(batch, at)
-		if len(batch) == e.window {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
 }
 
 // move changes the manifest's state while the lease is ours.
