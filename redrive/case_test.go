@@ -314,8 +314,8 @@ func TestCaseC47UnsendableItemDoesNotHoldTheRest(t *testing.T) {
 	t.Run("NextManifestRuns", func(t *testing.T) {
 		b.letters(5, 6, func(int64, *deadletter.Letter) {})
 		second := b.plan()
-		if len(second.Lines) != 2 { // the new one, and the one that could not be sent
-			t.Fatalf("%d lines, %v", len(second.Lines), second.Excluded)
+		if len(b.lines(second)) != 2 { // the new one, and the one that could not be sent
+			t.Fatalf("%d lines, %v", len(b.lines(second)), second.Excluded)
 		}
 		b.approve(second)
 		if st := b.run(second); st.State != StateDone {
@@ -407,7 +407,7 @@ func TestCaseC50PastTheHorizonIsAskedFirst(t *testing.T) {
 	b := newBench(t, sqliteStore(t))
 	b.target.Horizon = Horizon{Known: true, For: time.Duration(c.TTL) * time.Second}
 	ids := b.letters(0, 2, func(_ int64, l *deadletter.Letter) { l.OriginalMS = custodytest.Start.UnixMilli() })
-	if p := b.plan(); len(p.Lines) != 2 {
+	if p := b.plan(); len(b.lines(p)) != 2 {
 		t.Fatalf("inside the horizon: %v", p.Excluded)
 	}
 	b.Turn(time.Duration(c.Deliveries[1]) * time.Second)
@@ -425,8 +425,8 @@ func TestCaseC50PastTheHorizonIsAskedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.plan()
-	if len(p.Lines) != 1 || p.Lines[0].Item != ids[1] {
-		t.Fatalf("planned %+v", p.Lines)
+	if len(b.lines(p)) != 1 || b.lines(p)[0].Item != ids[1] {
+		t.Fatalf("planned %+v", b.lines(p))
 	}
 	b.approve(p)
 	if st := b.run(p); st.State != StateDone {
@@ -459,7 +459,7 @@ func TestCaseC50PastTheHorizonIsAskedFirst(t *testing.T) {
 		_, err := b.svc.Plan(b.Ctx, custodytest.Operator, b.request())
 		wantCode(t, err, pipeline.CodeManifestEmpty)
 		p := b.plan(func(r *PlanRequest) { r.Horizon = accepted })
-		if len(p.Lines) != 1 || p.Manifest.Horizon != accepted {
+		if len(b.lines(p)) != 1 || p.Manifest.Horizon != accepted {
 			t.Errorf("%+v", p.Manifest)
 		}
 	})

@@ -178,6 +178,18 @@ func (b *bench) plan(with ...func(*PlanRequest)) *Planned {
 	return p
 }
 
+// lines are the frozen items of a plan, as the ledger has them.
+func (b *bench) lines(p *Planned) (lines []Line) {
+	b.t.Helper()
+	if err := b.svc.db.Read(b.Ctx, func(tx *ledger.Tx) (err error) {
+		lines, err = readLines(tx, p.Manifest, p.Digest)
+		return err
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return lines
+}
+
 func (b *bench) approve(p *Planned) {
 	b.t.Helper()
 	if _, err := b.svc.DryRun(b.Ctx, custodytest.Operator, p.Digest); err != nil {

@@ -152,15 +152,21 @@ const identityNew = "new"
 // maxTries is how many redrives an item may fail before only a person may send it, alone.
 const maxTries = 5
 
-// briefsOfSnapshot reads the items of a snapshot in its order; an item that is gone is missing.
-func briefsOfSnapshot(tx *ledger.Tx, snapshot string) ([]*brief, error) {
-	var out []*brief
-	err := tx.Each(briefColumns+"snapshot_items s JOIN items i ON i.id = s.item AND i.tenant = s.tenant"+briefJoins+" WHERE s.snapshot = ? ORDER BY s.n", []any{snapshot}, func(scan func(...any) error) error {
+// eachOfSnapshot calls f with the items of a snapshot in sending order: that of their source, so items of one key stay in theirs. An
+// item that is gone is missing. Texts are compared by their bytes, whatever the server's locale.
+func eachOfSnapshot(tx *ledger.Tx, snapshot string, f func(*brief) error) error {
+	bytes := ""
+	if tx.Dialect() == ledger.Postgres {
+		bytes = ` COLLATE "C"`
+	}
+	return tx.Each(briefColumns+"snapshot_items s JOIN items i ON i.id = s.item AND i.tenant = s.tenant"+briefJoins+
+		" WHERE s.snapshot = ? ORDER BY i.topic"+bytes+", i.partition, i.source_offset, i.id"+bytes, []any{snapshot}, func(scan func(...any) error) error {
 		b, err := scanBrief(scan)
-		out = append(out, b)
-		return err
+		if err != nil {
+			return err
+		}
+		return f(b)
 	})
-	return out, err
 }
 
 // earlierOpen finds entities that have an open item before one of ours which the plan does not send: sending ours would

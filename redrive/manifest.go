@@ -146,22 +146,42 @@ func appendLine(dst []byte, l *Line) []byte {
 	return append(dst, '\n')
 }
 
-// chunks cuts lines into chunk files and returns their descriptions, bytes and the merkle root.
-func chunks(lines []Line) (list []Chunk, files [][]byte, root string) {
-	var tree merkle
-	list, files = []Chunk{}, [][]byte{}
-	for at := 0; at < len(lines); at += ChunkLines {
-		end := min(at+ChunkLines, len(lines))
-		var b []byte
-		for i := at; i < end; i++ {
-			from := len(b)
-			b = appendLine(b, &lines[i])
-			tree.add(b[from:])
-		}
-		list = append(list, Chunk{File: chunkName(len(list)), Count: int64(end - at), SHA256: seal.SHA256(b)})
-		files = append(files, b)
+// chunker cuts lines into chunks as they come: their descriptions and the merkle root. It keeps one chunk in memory.
+type chunker struct {
+	file func(bytes []byte) // is given each chunk's bytes; nil: nobody wants them
+	list []Chunk
+	tree merkle
+	buf  []byte
+	n    int64 // lines in buf
+}
+
+func (c *chunker) add(l *Line) {
+	from := len(c.buf)
+	c.buf = appendLine(c.buf, l)
+	c.tree.add(c.buf[from:])
+	if c.n++; c.n == ChunkLines {
+		c.cut()
 	}
-	return list, files, tree.root()
+}
+
+func (c *chunker) cut() {
+	if c.n == 0 {
+		return
+	}
+	c.list = append(c.list, Chunk{File: chunkName(len(c.list)), Count: c.n, SHA256: seal.SHA256(c.buf)})
+	if c.file != nil {
+		c.file(c.buf)
+	}
+	c.buf, c.n = c.buf[:0], 0
+}
+
+// end is after the last line.
+func (c *chunker) end() (list []Chunk, root string) {
+	c.cut()
+	if c.list == nil {
+		c.list = []Chunk{}
+	}
+	return c.list, c.tree.root()
 }
 
 func chunkName(i int) string {
@@ -246,7 +266,11 @@ func ParseManifest(body []byte, digest pipeline.Digest) (*Manifest, error) {
 
 // verifyLines tells whether lines are exactly what the manifest froze.
 func (m *Manifest) verifyLines(digest pipeline.Digest, lines []Line) error {
-	list, _, root := chunks(lines)
+	var c chunker
+	for i := range lines {
+		c.add(&lines[i])
+	}
+	list, root := c.end()
 	if int64(len(lines)) != m.Selection.Count || root != m.Selection.Merkle || len(list) != len(m.Selection.Chunks) {
 		return pipeline.Errorf(pipeline.CodeManifestDigest, string(digest), "its items are not those that were frozen")
 	}
@@ -267,11 +291,19 @@ func WriteFiles(dir string, m *Manifest, lines []Line) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return pipeline.Errorf(pipeline.CodeManifestInvalid, dir, "%w", err)
 	}
-	list, files, _ := chunks(lines)
-	for i := range list {
-		if err := os.WriteFile(filepath.Join(dir, list[i].File), files[i], 0o600); err != nil {
-			return pipeline.Errorf(pipeline.CodeManifestInvalid, dir, "%w", err)
+	var failed error
+	at := 0
+	c := chunker{file: func(b []byte) {
+		if err := os.WriteFile(filepath.Join(dir, chunkName(at)), b, 0o600); err != nil && failed == nil {
+			failed = pipeline.Errorf(pipeline.CodeManifestInvalid, dir, "%w", err)
 		}
+		at++
+	}}
+	for i := range lines {
+		c.add(&lines[i])
+	}
+	if c.end(); failed != nil {
+		return failed
 	}
 	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), body, 0o600); err != nil {
 		return pipeline.Errorf(pipeline.CodeManifestInvalid, dir, "%w", err)

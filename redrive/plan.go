@@ -1,7 +1,6 @@
 package redrive
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -41,7 +40,6 @@ type PlanRequest struct {
 type Planned struct {
 	Digest   pipeline.Digest `json:"digest"`
 	Manifest *Manifest       `json:"manifest"`
-	Lines    []Line          `json:"-"`
 	Excluded []Excluded      `json:"excluded"` // every item that is not sent
 }
 
@@ -93,151 +91,25 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	}); err != nil {
 		return nil, "", err
 	}
-	now := s.clock()
-	out := &Planned{Excluded: []Excluded{}}
-	var all []*brief
-	var blocked map[string]map[pipeline.TP]int64
-	err = s.db.Read(ctx, func(tx *ledger.Tx) error {
-		var n int64
-		var digest string
-		found, err := tx.Row("SELECT count, digest FROM snapshots WHERE id = ?", []any{req.Snapshot}, &n, &digest)
-		if err != nil {
-			return err
-		}
-		if !found {
-			return pipeline.Errorf(pipeline.CodeSnapshotRequired, req.Snapshot, "there is no such snapshot")
-		}
-		if req.Count >= 0 && req.Count != n || req.Digest != "" && req.Digest != digest {
-			return pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "it has %d items and the digest %s", n, digest)
-		}
-		if all, err = briefsOfSnapshot(tx, req.Snapshot); err != nil {
-			return err
-		}
-		if int64(len(all)) != n {
-			return pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "%d of its %d items are gone", n-int64(len(all)), n)
-		}
-		req.alone = n == 1
-		if t.State {
-			if err := supersede(tx, t, &req, all, now.UnixMilli()); err != nil {
-				return err
-			}
-		}
-		if !t.Ordered {
-			return nil
-		}
-		ours := map[pipeline.ID]bool{}
-		var entities []string
-		for _, b := range all {
-			if b.exclude(t, &req, now.UnixMilli()) == nil {
-				ours[b.id] = true
-				if b.entity != "" {
-					entities = append(entities, b.entity)
-				}
-			}
-		}
-		slices.Sort(entities)
-		if len(all) > 0 {
-			blocked, err = earlierOpen(tx, all[0].tenant, slices.Compact(entities), ours)
-		}
-		return err
-	})
-	if err != nil {
+	d := &draft{s: s, t: t, req: &req, now: s.clock(), excluded: []Excluded{}, classes: map[string]int64{}, reasons: map[string]int64{}, sources: map[string]bool{}, schemas: map[string]bool{}, repairs: map[string]bool{}}
+	if err := d.lines.open(); err != nil {
 		return nil, "", err
 	}
-	if len(all) == 0 {
-		return nil, "", pipeline.Errorf(pipeline.CodeManifestEmpty, req.Snapshot, "the snapshot has no item")
+	defer d.lines.close()
+	if err := s.db.Read(ctx, func(tx *ledger.Tx) error { return d.read(ctx, tx, who) }); err != nil {
+		return nil, d.tenant, err
 	}
-	tenant := all[0].tenant
-	for _, b := range all {
-		if b.tenant != tenant {
-			return nil, tenant, pipeline.Errorf(pipeline.CodeRedriveTenant, req.Snapshot, "the snapshot has items of several tenants")
-		}
+	out := &Planned{Excluded: d.excluded}
+	if d.n == 0 {
+		return out, d.tenant, pipeline.Errorf(pipeline.CodeManifestEmpty, req.Snapshot, "none of %d items may be redriven: %s", d.selected, reasons(d.reasons))
 	}
-	if err := s.items.Check(ctx, who, custody.PermPlan, tenant); err != nil {
-		return nil, tenant, err
+	if out.Manifest, err = d.manifest(ctx, who, rate); err != nil {
+		return nil, d.tenant, err
 	}
-	quotas := t.quotas(tenant)
-	m := &Manifest{V: 1, Pipeline: t.Pipeline, Tenant: tenant, Requester: who.Subject, Ticket: req.Ticket, Created: stamp(now), Destination: t.Destination,
-		Reenter: "first", Identity: IdentityRule{Policy: "keep"}, Order: Order{By: "key", Suffix: "excluded"},
-		Pace:   Pace{Rate: rate.String(), Concurrency: 1, Budget: req.Budget, Quotas: map[string]string{}, Window: rate.window(MaxWindow)},
-		Canary: Canary{N: req.Canary, Expect: "reconciled"}, Measures: t.Measures, Reconcile: t.Reconcile, Unconfirmed: "refused", Horizon: "kept", Loop: "refused", Abort: "keep",
-		Selection: Selected{Snapshot: req.Snapshot, Selected: int64(len(all)), Classes: map[string]int64{}, Excluded: map[string]int64{}},
-		Source:    []string{}, Schemas: []string{}}
-	for _, q := range quotas {
-		m.Pace.Quotas[q.name] = q.rate.String()
-		m.Pace.Window = min(m.Pace.Window, q.rate.window(MaxWindow))
+	if out.Digest, err = out.Manifest.Digest(); err != nil {
+		return nil, d.tenant, err
 	}
-	if req.Unconfirmed == accepted {
-		m.Unconfirmed = accepted
-	}
-	if req.Horizon == accepted {
-		m.Horizon = accepted
-	}
-	if req.Loop == accepted {
-		m.Loop = accepted
-	}
-	if req.Identity == identityNew {
-		m.Identity = IdentityRule{Policy: identityNew, Intent: req.Intent}
-	}
-	if m.Measures == nil {
-		m.Measures = []Measure{}
-	}
-	kept := make([]*brief, 0, len(all))
-	for _, b := range all {
-		why := b.exclude(t, &req, now.UnixMilli())
-		if why == nil && b.entity != "" {
-			if first, ok := blocked[b.entity][b.original.TP]; ok && first < b.original.Offset {
-				why = &exclusion{"order", pipeline.CodeRedriveOpenOrder}
-			}
-		}
-		if why != nil {
-			m.Selection.Excluded[why.Reason]++
-			out.Excluded = append(out.Excluded, Excluded{b.id, b.state, *why})
-			continue
-		}
-		kept = append(kept, b)
-	}
-	if len(kept) == 0 {
-		return out, tenant, pipeline.Errorf(pipeline.CodeManifestEmpty, req.Snapshot, "none of %d items may be redriven: %s", len(all), reasons(m.Selection.Excluded))
-	}
-	// Order per key: items leave in the order of their source.
-	slices.SortStableFunc(kept, func(a, b *brief) int {
-		return cmp.Or(strings.Compare(a.original.Topic, b.original.Topic), cmp.Compare(a.original.Partition, b.original.Partition), cmp.Compare(a.original.Offset, b.original.Offset), strings.Compare(string(a.id), string(b.id)))
-	})
-	var bytes int64
-	for i, b := range kept {
-		out.Lines = append(out.Lines, Line{N: int64(i + 1), Item: b.id, Repair: b.repair, Digest: b.digest, Order: s.orderOf(b), Ask: b.ask && b.newer == "", Newer: b.newer})
-		bytes += b.bytes
-		m.Selection.Classes[b.class]++
-		m.Source = append(m.Source, b.original.Topic)
-		if b.schema != "" {
-			m.Schemas = append(m.Schemas, b.schema)
-		}
-	}
-	slices.Sort(m.Source)
-	m.Source = slices.Compact(m.Source)
-	slices.Sort(m.Schemas)
-	m.Schemas = slices.Compact(m.Schemas)
-	m.Selection.Count, m.Selection.Bytes = int64(len(kept)), decimal(bytes)
-	m.Selection.Chunks, _, m.Selection.Merkle = chunks(out.Lines)
-	m.Stop = Stop{Failures: max(10, m.Selection.Count/20), Duplicates: -1}
-	if req.Stop != nil {
-		m.Stop = *req.Stop
-		if _, err := time.ParseDuration(m.Stop.Latency); m.Stop.Latency != "" && err != nil {
-			return nil, tenant, pipeline.Errorf(pipeline.CodeManifestInvalid, m.Stop.Latency, "stop.latency is a duration, as in 2s")
-		}
-	}
-	if m.Pace.Budget == 0 {
-		m.Pace.Budget = m.Selection.Count
-	}
-	if m.Transform, err = s.transformOf(ctx, out.Lines, tenant); err != nil {
-		return nil, tenant, err
-	}
-	if out.Digest, err = m.Digest(); err != nil {
-		return nil, tenant, err
-	}
-	out.Manifest = m
-	return out, tenant, s.store(ctx, who, out)
+	return out, d.tenant, s.store(ctx, who, out, &d.lines)
 }
 
 // orderOf is the group whose items stay in order: a keyed digest of the record's key.
@@ -262,18 +134,9 @@ func (t *Target) allows(destination string) error {
 	return nil
 }
 
-// transformOf names the transform of the repairs if all of them come from one.
-func (s *Service) transformOf(ctx context.Context, lines []Line, tenant string) (*TransformID, error) {
-	ids := map[string]bool{}
-	plain := false
-	for _, l := range lines {
-		if l.Repair == "" {
-			plain = true
-		} else {
-			ids[l.Repair] = true
-		}
-	}
-	if plain || len(ids) == 0 {
+// transformOf names the transform of these repairs if all of them come from one.
+func (s *Service) transformOf(ctx context.Context, ids map[string]bool, tenant string) (*TransformID, error) {
+	if len(ids) == 0 {
 		return nil, nil
 	}
 	found := map[TransformID]bool{}
@@ -305,7 +168,7 @@ func (s *Service) transformOf(ctx context.Context, lines []Line, tenant string) 
 	return nil, nil
 }
 
-func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned) error {
+func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned, lines *spool) error {
 	body, err := p.Manifest.Bytes()
 	if err != nil {
 		return err
@@ -318,12 +181,14 @@ func (s *Service) store(ctx context.Context, who custody.Actor, p *Planned) erro
 		if err != nil {
 			return err
 		}
-		rows := make([][]any, len(p.Lines))
-		for i := range p.Lines {
-			l := &p.Lines[i]
-			rows[i] = []any{string(p.Digest), l.N, m.Tenant, string(l.Item), itemPlanned, "", l.Repair, string(l.Digest), l.Order, int64(0), "", "", int64(-1), int64(-1), int64(0), l.Ask, string(l.Newer)}
-		}
-		if err := tx.Insert("manifest_items", []string{"manifest", "n", "tenant", "item", "state", "code", "repair", "digest", "order_key", "attempts", "measures", "sent_topic", "sent_partition", "sent_offset", "sent_ms", "ask", "newer"}, rows); err != nil {
+		if err := lines.each(ChunkLines, func(list []Line) error {
+			rows := make([][]any, len(list))
+			for i := range list {
+				l := &list[i]
+				rows[i] = []any{string(p.Digest), l.N, m.Tenant, string(l.Item), itemPlanned, "", l.Repair, string(l.Digest), l.Order, int64(0), "", "", int64(-1), int64(-1), int64(0), l.Ask, string(l.Newer)}
+			}
+			return tx.Insert("manifest_items", []string{"manifest", "n", "tenant", "item", "state", "code", "repair", "digest", "order_key", "attempts", "measures", "sent_topic", "sent_partition", "sent_offset", "sent_ms", "ask", "newer"}, rows)
+		}); err != nil {
 			return err
 		}
 		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_planned", Actor: who.Subject,

@@ -17,8 +17,8 @@ func TestRedriveFromPlanToReconciled(t *testing.T) {
 	eachBench(t, func(t *testing.T, b *bench) {
 		ids := b.ready(20)
 		p := b.plan(func(r *PlanRequest) { r.Rate = 50 })
-		if len(p.Lines) != 20 || p.Manifest.Selection.Count != 20 || len(p.Excluded) != 0 {
-			t.Fatalf("planned %d, excluded %v", len(p.Lines), p.Excluded)
+		if len(b.lines(p)) != 20 || p.Manifest.Selection.Count != 20 || len(p.Excluded) != 0 {
+			t.Fatalf("planned %d, excluded %v", len(b.lines(p)), p.Excluded)
 		}
 		r, err := b.svc.DryRun(b.Ctx, custodytest.Operator, p.Digest)
 		if err != nil {

@@ -10,56 +10,48 @@ import (
 	"reprieve.dev/pipeline"
 )
 
-// supersede finds, for an effect that replaces what is there, the items of which a newer version of the same entity is known: it
-// goes in the same plan, or has its effect already. They are not sent: sending them would bring an old state back. A version that
-// is no whole number says nothing about order, and such items are sent as they are.
-func supersede(tx *ledger.Tx, t *Target, req *PlanRequest, all []*brief, nowMS int64) error {
-	type best struct {
-		version int64
-		id      pipeline.ID
+// versions are, for an effect that replaces what is there, the newest version of each entity: one that goes in the same plan, or has
+// its effect already. Older ones are not sent: sending them would bring an old state back. A version that is no whole number says
+// nothing about order, and such items are sent as they are.
+type versions map[string]newest
+
+type newest struct {
+	version int64
+	id      pipeline.ID
+}
+
+func (v versions) keep(entity, version string, id pipeline.ID) {
+	n, err := strconv.ParseInt(version, 10, 64)
+	if entity == "" || err != nil {
+		return
 	}
-	newest := map[string]best{}
-	var entities []string
-	keep := func(entity string, version int64, id pipeline.ID) {
-		if old, ok := newest[entity]; !ok || version > old.version || version == old.version && id < old.id {
-			newest[entity] = best{version, id}
-		}
+	if old, ok := v[entity]; !ok || n > old.version || n == old.version && id < old.id {
+		v[entity] = newest{n, id}
 	}
-	for _, b := range all {
-		v, err := strconv.ParseInt(b.version, 10, 64)
-		if b.entity == "" || err != nil || b.exclude(t, req, nowMS) != nil {
-			continue
-		}
-		keep(b.entity, v, b.id)
-		entities = append(entities, b.entity)
+}
+
+// over is the item that supersedes b, or "".
+func (v versions) over(b *brief) pipeline.ID {
+	n, err := strconv.ParseInt(b.version, 10, 64)
+	if top, ok := v[b.entity]; ok && err == nil && b.entity != "" && n < top.version {
+		return top.id
 	}
-	if len(entities) == 0 {
-		return nil
-	}
-	slices.Sort(entities)
-	entities = slices.Compact(entities)
-	tenant := all[0].tenant
+	return ""
+}
+
+// done adds the versions of these entities that have their effect already.
+func (v versions) done(tx *ledger.Tx, t *Target, tenant string, entities []string) error {
 	for from := 0; from < len(entities); from += 1000 {
 		in, arg := tx.In("entity", entities[from:min(from+1000, len(entities))])
 		if err := tx.Each("SELECT id, entity, version FROM items WHERE tenant = ? AND pipeline = ? AND "+in+
 			" AND state = 'RECONCILED' AND resolution IN ('applied', 'already_applied', 'delivered_live')", []any{tenant, t.Pipeline, arg}, func(scan func(...any) error) error {
 			var id pipeline.ID
 			var entity, version string
-			if err := scan(&id, &entity, &version); err != nil {
-				return err
-			}
-			if v, err := strconv.ParseInt(version, 10, 64); err == nil {
-				keep(entity, v, id)
-			}
-			return nil
+			err := scan(&id, &entity, &version)
+			v.keep(entity, version, id)
+			return err
 		}); err != nil {
 			return err
-		}
-	}
-	for _, b := range all {
-		v, err := strconv.ParseInt(b.version, 10, 64)
-		if n, ok := newest[b.entity]; ok && err == nil && b.entity != "" && v < n.version {
-			b.newer = n.id
 		}
 	}
 	return nil

@@ -30,7 +30,11 @@ func someManifest(t testing.TB, lines []Line) (*Manifest, pipeline.Digest) {
 	m := &Manifest{V: 1, Pipeline: "billing", Tenant: "acme", Requester: "ana", Ticket: "OPS-1", Created: "2026-09-15T10:00:00.000Z", Destination: retry,
 		Source: []string{source}, Schemas: []string{}, Measures: []Measure{}, Pace: Pace{Rate: "50/s"}}
 	m.Selection = Selected{Snapshot: "s1", Selected: int64(len(lines)), Count: int64(len(lines)), Bytes: "9007199254740993", Classes: map[string]int64{}, Excluded: map[string]int64{}}
-	m.Selection.Chunks, _, m.Selection.Merkle = chunks(lines)
+	var c chunker
+	for i := range lines {
+		c.add(&lines[i])
+	}
+	m.Selection.Chunks, m.Selection.Merkle = c.end()
 	d, err := m.Digest()
 	if err != nil {
 		t.Fatal(err)

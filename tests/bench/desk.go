@@ -48,9 +48,6 @@ func newDesk(ctx context.Context, items int) (d *desk, err error) {
 		return d, err
 	}
 	d.retry = d.id + ".r.retry"
-	if err := seal.WriteSecret(filepath.Join(d.files, "keys", "keeper"), 32); err != nil {
-		return d, err
-	}
 	approvers := "approvers:\n"
 	for who, roles := range map[string]string{"operator": "[operator]", "finance": "[owner, approver]"} {
 		s, err := seal.GenerateSigner(who + "@example.com")

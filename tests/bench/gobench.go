@@ -64,6 +64,10 @@ func goEntries() []entry {
 			value: "Verify/postgres", least: 50_000, postgres: true},
 		{name: "evidence_bytes", what: "evidence of an item beside its payload, PostgreSQL", pkg: "./custody", bench: "Evidence", unit: "B/item",
 			value: "Evidence", most: 900, postgres: true},
+		{name: "plan_1m", what: "plan a redrive of 1,000,000 items in PostgreSQL and store its manifest", pkg: "./redrive", bench: "PlanMillion",
+			unit: "s", value: "PlanMillion", most: 30, once: true, postgres: true},
+		{name: "plan_1m_memory", what: "most memory of the process while it plans 1,000,000 items", pkg: "./redrive", bench: "PlanMillion",
+			unit: "MiB", value: "PlanMillion", most: 500, once: true, postgres: true},
 		{name: "redrive_records", what: "redrive to reconciled, from PostgreSQL over a scripted topic", pkg: "./redrive", bench: "Run/PostgreSQL",
 			unit: "items/s", value: "Run/PostgreSQL", least: 8000, postgres: true},
 	} {
