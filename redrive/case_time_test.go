@@ -95,7 +95,7 @@ func TestCaseC50EveryTryIsAskedAbout(t *testing.T) {
 		at := func(d time.Duration) { b.Turn(custodytest.Start.Add(d).Sub(b.Clock())) }
 
 		at(ttl)
-		if p := b.plan(); len(p.Lines) != 1 {
+		if p := b.plan(); len(b.lines(p)) != 1 {
 			t.Fatalf("at the last moment of the horizon: %v", p.Excluded)
 		}
 		at(ttl + time.Millisecond)
@@ -113,7 +113,7 @@ func TestCaseC50EveryTryIsAskedAbout(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := b.plan()
-			if len(p.Lines) != 1 {
+			if len(b.lines(p)) != 1 {
 				t.Fatalf("try %d: after it was found absent: %v", try, p.Excluded)
 			}
 			b.approve(p)
