@@ -253,6 +253,9 @@ func (w *Worker) unhealthy(pp *PipelinePlan, services func(*pipeline.Failure) bo
 		if f.Code != pipeline.CodeRegistryUnavailable {
 			return services(f)
 		}
+		if f.Unasked {
+			return true // it failed a moment ago and is left alone for a while: no attempt of this record
+		}
 		for _, healthy := range health {
 			if !healthy() {
 				return true
