@@ -212,9 +212,11 @@ func (p *part) standing() pipeline.Checkpoint {
 	return decide.Clean(p.origin)
 }
 
-// writeMarks commits marks. A refused one, in the middle of a rebalance, is tried again soon; meanwhile nothing new is worked.
+// writeMarks commits marks. A refused one, in the middle of a rebalance, is tried again soon; meanwhile nothing new is worked. None
+// is written while the broker ends a transaction: the offset of the mark is the one before, and it would come after the offset of the
+// transaction and win, so that a later start would do again what was committed.
 func (e *Engine) writeMarks(points map[pipeline.TP]pipeline.Checkpoint, now time.Time) (ok bool, err error) {
-	if len(points) == 0 {
+	if len(points) == 0 || e.tx != nil && e.tx.ending {
 		return false, nil
 	}
 	if err := e.o.Source.Commit(points); err != nil {

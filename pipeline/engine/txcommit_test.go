@@ -46,6 +46,30 @@ func TestStagesGoOnWhileATransactionCommits(t *testing.T) {
 	})
 }
 
+// A mark is a commit of the offset before: written while a transaction with a later one ends, it would take that back.
+func TestNoMarkIsWrittenWhileATransactionCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		tx := b.exactlyOnce()
+		tx.SlowCommit(2 * time.Second)
+		b.start()
+		b.after(time.Second)
+		b.in(0, "a")
+		b.after(500 * time.Millisecond) // the commit is under way
+		marks := b.src.Commits()
+		b.in(1, "b") // nothing of its partition is marked yet
+		b.after(time.Second)
+		if n := b.src.Commits(); n != marks {
+			t.Errorf("%d commits beside that of the transaction", n-marks)
+		}
+		b.after(10 * time.Second)
+		if err := b.stop(); err != nil {
+			t.Fatal(err)
+		}
+		b.once(2)
+	})
+}
+
 // A failure that came while a transaction was committing is in the next, which does not wait as long once more.
 func TestAFailureWaitsForOneCommitAndItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
