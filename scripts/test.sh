@@ -125,7 +125,7 @@ all)
 	beside "plugins" go test -timeout 15m ./plugins/... ./tests/conformance/plugin ./examples/plugin-go ./examples/plugin-python
 	layer "kafka (embedded, Apache Kafka; race)" go test -race -timeout 15m ./pipeline/kafka ./pipeline/control ./embedded ./tests/services/...
 	joined
-	layer "stories (journeys, demo, adoption)" go test -timeout 10m ./tests/integration
+	layer "stories (journeys, demo, adoption)" go test -timeout 20m ./tests/integration
 	if [ -d tests/docs ]; then
 		layer "stories (every command of the docs)" go test -timeout 10m ./tests/docs/...
 	fi

@@ -46,7 +46,7 @@ func TestChaosKillRedriveSendsEachItemOnce(t *testing.T) {
 	l.Must(append([]string{"redrive", "approve", planned.Digest}, finance...)...)
 
 	seed := uint64(time.Now().UnixNano())
-	times := min(4, rounds(t))
+	times := max(1, min(4, rounds(t)/4)) // each waits for the lease of the one before
 	t.Logf("seed %d, %d kills of a redrive of %d items", seed, times, items)
 	random := rand.New(rand.NewPCG(seed, 1))
 	var status struct {
