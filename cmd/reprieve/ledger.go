@@ -193,7 +193,7 @@ func (a *app) migrateCmd() *cobra.Command {
 }
 
 func (a *app) expireCmd() *cobra.Command {
-	var o opening
+	o := opening{pipelines: true} // how long an item is kept may follow from what its pipeline says of its data
 	var dry bool
 	c := &cobra.Command{
 		Use: "expire", Short: "End what is past its retention: payloads go, the loss of open items is recorded",
