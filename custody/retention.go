@@ -15,7 +15,8 @@ import (
 type Retention struct {
 	Default  time.Duration                    // 0: 30 days
 	Class    map[pipeline.Class]time.Duration // by failure class
-	Pipeline map[string]time.Duration         // by pipeline: the data class of its topics
+	Pipeline map[string]time.Duration         // by pipeline: the data class of its topics; 0: it names none
+	Unknown  time.Duration                    // at least so long for a pipeline that is not in Pipeline: its data may ask for that
 	Warn     time.Duration                    // how long before the end its owner is told; 0: 5 days
 	Archive  Bucket                           // where items go before their payloads are dropped; nil: nowhere
 }
@@ -24,7 +25,12 @@ const defaultRetention = 30 * 24 * time.Hour
 
 // Of is how long an item stays after its quarantine.
 func (r Retention) Of(it *Item) time.Duration {
-	return cmp.Or(r.Pipeline[it.Pipeline], r.Class[it.Class], r.Default, defaultRetention)
+	data, known := r.Pipeline[it.Pipeline]
+	d := cmp.Or(data, r.Class[it.Class], r.Default, defaultRetention)
+	if !known && it.Pipeline != "" {
+		d = max(d, r.Unknown)
+	}
+	return d
 }
 
 // warning is how long before the end its owner is told.
@@ -47,7 +53,7 @@ func (r Retention) shortest() time.Duration {
 		d = min(d, x)
 	}
 	for _, x := range r.Pipeline {
-		d = min(d, x)
+		d = min(d, cmp.Or(x, d))
 	}
 	return d
 }

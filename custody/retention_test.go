@@ -14,6 +14,25 @@ import (
 	"reprieve.dev/pipeline"
 )
 
+// What the data of a pipeline asks for wins; a pipeline that this process does not know may ask for the longest.
+func TestHowLongFollowsFromTheDataOfThePipeline(t *testing.T) {
+	const day = 24 * time.Hour
+	r := custody.Retention{Default: 30 * day, Class: map[pipeline.Class]time.Duration{pipeline.Authorization: 90 * day},
+		Pipeline: map[string]time.Duration{"billing": 400 * day, "meters": 0}, Unknown: 400 * day}
+	for _, c := range []struct {
+		pipeline string
+		class    pipeline.Class
+		want     time.Duration
+	}{
+		{"billing", pipeline.Payload, 400 * day}, {"meters", pipeline.Payload, 30 * day}, {"meters", pipeline.Authorization, 90 * day},
+		{"elsewhere", pipeline.Payload, 400 * day}, {"", pipeline.Payload, 30 * day},
+	} {
+		if got := r.Of(&custody.Item{Pipeline: c.pipeline, Class: c.class}); got != c.want {
+			t.Errorf("%q %s: %v, want %v", c.pipeline, c.class, got, c.want)
+		}
+	}
+}
+
 func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
 	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
 		ids := e.Admit(t, 0, 8)

@@ -66,9 +66,10 @@ func (p *Plan) Retention() custody.Retention {
 		}
 	}
 	for _, pp := range p.Pipelines {
-		if d, ok := c.Data[pp.Config.Quarantine.Data]; ok {
-			r.Pipeline[pp.Config.Name] = d.Std()
-		}
+		r.Pipeline[pp.Config.Name] = c.Data[pp.Config.Quarantine.Data].Std()
+	}
+	for _, d := range c.Data {
+		r.Unknown = max(r.Unknown, d.Std())
 	}
 	return r
 }
