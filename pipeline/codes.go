@@ -713,7 +713,7 @@ var codeTable = []CodeInfo{
 		"Install it: reprieve plugin install."},
 	{CodePluginSandbox, ClassNone, ActPause, nil, ExitEnvironment,
 		"the sandbox level asked for cannot be had here",
-		"See reprieve doctor."},
+		"See reprieve plugin why NAME@VERSION: it says which level can be had here and what is missing."},
 	{CodePluginHandshake, ClassNone, ActPause, nil, ExitRuntime,
 		"the plugin did not start as the protocol asks",
 		"Run reprieve conform on it."},

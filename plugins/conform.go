@@ -202,15 +202,22 @@ func (j *judge) order() {
 	defer p.end()
 	ctx, cancel := context.WithTimeout(j.ctx, j.h.o.Call)
 	defer cancel()
-	before := j.early(ctx, p)
-	a, first := p.client.Configure(ctx, &wire.ConfigureRequest{Config: []byte("{}")})
-	if first != nil || a.Problem != "" {
-		j.add(name, "note", "it needs a configuration, which only its vectors have")
+	if before := j.early(ctx, p); status.Code(before) != codes.FailedPrecondition {
+		j.add(name, "fail", "a record before it: %s %s; FailedPrecondition is right", status.Code(before), status.Convert(before).Message())
 		return
 	}
-	_, second := p.client.Configure(ctx, &wire.ConfigureRequest{Config: []byte("{}")})
-	j.expect(name, status.Code(before) == codes.FailedPrecondition && status.Code(second) == codes.FailedPrecondition,
-		"a record before it: %s; a second one: %s; FailedPrecondition is right", status.Code(before), status.Code(second))
+	config := or(j.config(), "{}")
+	a, first := p.client.Configure(ctx, &wire.ConfigureRequest{Config: []byte(config)})
+	switch {
+	case first != nil:
+		j.add(name, "fail", "the configuration %s: %s", config, first)
+		return
+	case a.Problem != "":
+		j.add(name, "note", "it refuses the configuration %s: %s", config, a.Problem)
+		return
+	}
+	_, second := p.client.Configure(ctx, &wire.ConfigureRequest{Config: []byte(config)})
+	j.expect(name, status.Code(second) == codes.FailedPrecondition, "a record before it: FailedPrecondition; a second configuration: %s; FailedPrecondition is right", status.Code(second))
 }
 
 // early asks for a batch of what the plugin delivers, before it is configured.
@@ -239,78 +246,6 @@ func (j *judge) remote(config string) (*remote, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-func (j *judge) vectors() {
-	const name = "repairs its own vectors"
-	vs := slices.DeleteFunc(slices.Clone(j.pkg.Descriptor.Vectors), func(v Vector) bool { return v.Stage != nil })
-	if len(vs) == 0 {
-		j.add(name, "note", "it brings none; add vectors to %s", DescriptorFile)
-		return
-	}
-	var wrong []string
-	for _, v := range vs {
-		r, err := j.remote(v.Config)
-		if err != nil {
-			wrong = append(wrong, fmt.Sprintf("%s: %v", v.Name, err))
-			continue
-		}
-		for round, value := range []string{v.Value, v.Expect} { // the second: what is right already stays
-			if round == 1 && v.Rejected {
-				break
-			}
-			out, err := r.Repair(j.ctx, records([]byte(value)))
-			switch {
-			case err != nil:
-				wrong = append(wrong, fmt.Sprintf("%s: %v", v.Name, err))
-			case v.Rejected != (out[0].Failure != nil && out[0].Failure.Code == pipeline.CodeTransformFailed):
-				wrong = append(wrong, fmt.Sprintf("%s: failure %v", v.Name, out[0].Failure))
-			case !v.Rejected && string(out[0].Value) != v.Expect:
-				wrong = append(wrong, fmt.Sprintf("%s: another value (round %d)", v.Name, round+1))
-			}
-		}
-		r.stop()
-	}
-	if len(wrong) > 0 {
-		j.add(name, "fail", "%s", strings.Join(wrong, "; "))
-		return
-	}
-	j.add(name, "pass", "%d vectors; a second repair changes nothing", len(vs))
-}
-
-// corpus is the vectors and what hurts parsers.
-func (j *judge) corpus() [][]byte {
-	out := [][]byte{nil, {}, []byte("null"), []byte("{}"), []byte("[]"), []byte(`"`), {0xff, 0xfe, 0x80}, bytes.Repeat([]byte("["), 100_000),
-		[]byte(`{"a":1,"a":2}`), []byte(`{"n":1e999999}`), bytes.Repeat([]byte("x"), 1<<20), {0, 0, 0, 0, 7}, []byte("\x00\x00\x00\x00\x07\x02\x00")}
-	seed := uint64(0x9e3779b97f4a7c15)
-	for _, v := range j.pkg.Descriptor.Vectors {
-		out = append(out, []byte(v.Value))
-		for n := range 40 { // cut it, or change one byte
-			b := []byte(v.Value)
-			if len(b) == 0 {
-				break
-			}
-			seed ^= seed << 13
-			seed ^= seed >> 7
-			seed ^= seed << 17
-			if at := int(seed % uint64(len(b))); n%4 == 0 {
-				b = b[:at]
-			} else {
-				b[at] = byte(seed >> 40)
-			}
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-func records(values ...[]byte) []transforms.Envelope {
-	out := make([]transforms.Envelope, len(values))
-	for i, v := range values {
-		out[i] = transforms.Envelope{Item: pipeline.ID(fmt.Sprintf("q%d", i)), Topic: "conformance", Schema: "json", Code: pipeline.CodeTransformFailed,
-			Record: pipeline.Record{Offset: int64(i), TimeMS: 1_700_000_000_000 + int64(i), TimeType: pipeline.TimeCreate, Key: []byte("key"), Value: v}}
-	}
-	return out
 }
 
 // ask sends records in batches of a size to a fresh process and returns the result of each item.
@@ -344,14 +279,6 @@ func (j *judge) ask(in []transforms.Envelope, size int) (map[string][]byte, erro
 		}
 	}
 	return got, nil
-}
-
-// config is the configuration of the first vector.
-func (j *judge) config() string {
-	if vs := j.pkg.Descriptor.Vectors; len(vs) > 0 {
-		return vs[0].Config
-	}
-	return "{}"
 }
 
 // sameAnswers: other processes, batch sizes and orders give the same results.

@@ -166,12 +166,21 @@ func (a *app) pluginLockCmd() *cobra.Command {
 			if got := pkg.Descriptor.Ref(); got != args[0] {
 				return pipeline.Errorf(pipeline.CodePluginLock, args[0], "the folder holds %s", got)
 			}
+			lock, err := plugins.ReadLock(o.Lock)
+			if err != nil {
+				return err
+			}
+			was, _ := lock.Find(args[0])
 			l, err := pin(o, pkg, level)
 			if err != nil {
 				return err
 			}
-			return a.print(pkg.Pin(l), func(t *table) {
+			now := pkg.Pin(l)
+			return a.print(now, func(t *table) {
 				t.line("%s pinned at level %s or better in %s: %s", args[0], l, o.Lock, pkg.Digest)
+				if was != nil && was.Digest() != "" && was.Digest() != now.Digest() {
+					t.line("it was %s: the program is another one, so conform it before you commit %s", was.Digest(), o.Lock)
+				}
 			})
 		},
 	}
