@@ -116,16 +116,15 @@ func (r *remote) report(rep *wire.Report, e *transforms.Envelope, o *transforms.
 
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
-// text makes a plugin's words safe to keep and to show.
+// text makes a plugin's words safe to keep and to show. They are cut when they are redacted: a card number that is cut before is
+// none that can be known.
 func (r *remote) text(s string) string {
-	if len(s) > wire.TextMost {
-		s = s[:wire.TextMost]
-	}
 	s = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
 			return ' '
 		}
 		return c
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.TrimSpace(r.h.redact(s))
+	}, strings.ToValidUTF8(s[:min(len(s), lineMost)], "\uFFFD"))
+	s = r.h.redact(s)
+	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), wire.TextMost)], ""))
 }

@@ -176,17 +176,14 @@ func (j *judge) cookie() {
 	done := make(chan struct{})
 	go func() { defer close(done); diary.drain(r.Stderr, "stderr") }()
 	out := make([]byte, handshakeMost)
-	n, _ := r.Stdout.Read(out) // nothing is what is hoped for
-	select {
-	case <-r.Gone():
-	case <-ctx.Done():
-		r.Kill()
-		<-r.Gone()
+	stop := context.AfterFunc(ctx, r.Kill) // who says nothing and stays must not hold up the read either
+	n, _ := r.Stdout.Read(out)             // nothing is what is hoped for
+	<-r.Gone()
+	<-done
+	if !stop() {
 		j.add(name, "fail", "it ran on")
-		<-done
 		return
 	}
-	<-done
 	first, _, _ := strings.Cut(string(out[:n]), "\n")
 	j.expect(name, !canonical(first) && r.Exit() != "exit status 0", "%s; %s", r.Exit(), or(diary.last(), "it said nothing"))
 }
