@@ -236,7 +236,7 @@ func (t *teller) story(ctx context.Context, from map[pipeline.TP]int64) (*counte
 	t.showLetters(letters)
 
 	t.title("The custodian has each dead letter in the ledger. All items of one cause are one group.")
-	if err := w.inCustody(ctx, t, len(letters)); err != nil {
+	if err := w.inCustody(ctx, t, letters); err != nil {
 		return nil, err
 	}
 	if err := t.typed(ctx, "operator", nil, "quarantine", "groups"); err != nil {

@@ -146,21 +146,30 @@ func (w *world) letters(ctx context.Context, from map[pipeline.TP]int64) (out []
 	return out, nil
 }
 
-// inCustody waits until the ledger has the items of this run and knows that their source has moved on.
-func (w *world) inCustody(ctx context.Context, t *teller, letters int) error {
+// inCustody waits until the ledger has the items of this run, not of one before, and knows that their source has moved on.
+func (w *world) inCustody(ctx context.Context, t *teller, letters []letterAt) error {
+	mine := map[string]bool{}
+	for _, l := range letters {
+		mine[string(l.l.Item)] = true
+	}
 	quiet := *t
 	quiet.quiet = true
 	return until(ctx, "custody of the dead letters", func() (bool, error) {
 		var found struct {
 			Items []struct {
-				State     string `json:"state"`
-				Confirmed string `json:"source_passed"`
+				ID string `json:"id"`
 			} `json:"items"`
 		}
 		if err := quiet.typed(ctx, "operator", &found, "quarantine", "list", "state=DEAD_LETTERED confirmed=yes age<1h", "--limit", "500"); err != nil {
 			return false, err
 		}
-		return len(found.Items) >= letters, nil
+		there := 0
+		for _, it := range found.Items {
+			if mine[it.ID] {
+				there++
+			}
+		}
+		return there == len(mine), nil
 	})
 }
 
