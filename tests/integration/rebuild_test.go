@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,17 +23,15 @@ import (
 	"reprieve.dev/tests/services"
 )
 
-var serving = regexp.MustCompile(`address=(http://\S+)`)
-
 // handOver posts to the intake of a running worker.
 func handOver(t *testing.T, l *lab.Lab, w *lab.Worker, body string) (status int, answer []byte) {
 	t.Helper()
-	var at []string
 	l.Until(3*time.Minute, "the worker takes records", func() bool {
-		if at = serving.FindStringSubmatch(w.Log()); at == nil {
+		at := w.Address()
+		if at == "" {
 			return false
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at[1]+"/v1/quarantine", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/v1/quarantine", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

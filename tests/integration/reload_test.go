@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +59,7 @@ func TestReloadAppliesWhollyOrNotAtAll(t *testing.T) {
 		t.Errorf("regions %v", got)
 	}
 
-	address := regexp.MustCompile(`address=(http://\S+)`).FindStringSubmatch(w.Log())[1]
+	address := w.Address()
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/pipelines": 200, "/version": 200, "/nothing": 404} {
 		r, err := http.Get(address + path)
 		if err != nil {

@@ -289,7 +289,7 @@ func (w *Worker) Kill() {
 
 // Stop asks it to drain and returns its exit code.
 func (w *Worker) Stop() int {
-	for begun := time.Now(); !w.Exited() && !servingAt.MatchString(w.Log()) && time.Since(begun) < time.Minute; {
+	for begun := time.Now(); !w.Exited() && w.Address() == "" && time.Since(begun) < time.Minute; {
 		time.Sleep(10 * time.Millisecond) // polling: a process that has not begun to listen for signals dies of one
 	}
 	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may be gone already
@@ -311,11 +311,11 @@ func (w *Worker) Log() string {
 // Policies are the policy versions that a running worker shows of the pipeline billing; nothing while its port is not open.
 func (l *Lab) Policies(w *Worker) (s pipeline.Status) {
 	l.T.Helper()
-	address := servingAt.FindStringSubmatch(w.Log())
-	if address == nil {
+	address := w.Address()
+	if address == "" {
 		return s
 	}
-	r, err := http.Get(address[1] + "/v1/pipelines")
+	r, err := http.Get(address + "/v1/pipelines")
 	if err != nil {
 		return s
 	}
@@ -330,7 +330,15 @@ func (l *Lab) Policies(w *Worker) (s pipeline.Status) {
 	return s
 }
 
-var servingAt = regexp.MustCompile(`address=(http://\S+)`)
+var servingAt = regexp.MustCompile(`address=(https?://\S+)`)
+
+// Address is the URL of its HTTP port; "" while it is not open.
+func (w *Worker) Address() string {
+	if at := servingAt.FindStringSubmatch(w.Log()); at != nil {
+		return at[1]
+	}
+	return ""
+}
 
 // Exited tells whether it ended by itself.
 func (w *Worker) Exited() bool {
