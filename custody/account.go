@@ -32,7 +32,7 @@ type Account struct {
 	Topic        string `json:"topic"`
 	Partition    int32  `json:"partition"`
 	From         int64  `json:"from,string"`
-	To           int64  `json:"to,string"`
+	To           int64  `json:"to,string"` // the committed offset, as far as settlements tell
 	Received     int64  `json:"received,string"`
 	Delivered    int64  `json:"delivered,string"`
 	DeadLettered int64  `json:"dead_lettered,string"`
@@ -74,8 +74,8 @@ type accountKey struct {
 
 // settledRun is one settlement without its bitmaps.
 type settledRun struct {
-	from, to, delivered int64
-	named               pipeline.Offsets
+	from, to, next, delivered int64
+	named                     pipeline.Offsets
 }
 
 // partitionAccount gathers the settlements of one partition. An offset that was settled twice counts as its last settlement says.
@@ -268,7 +268,7 @@ func readSettlements(ctx context.Context, t Topics, a *Accounts) (map[accountKey
 }
 
 func (p *partitionAccount) add(s *deadletter.Settlement) {
-	run := settledRun{from: s.From, to: s.To, delivered: s.Count(pipeline.Delivered)}
+	run := settledRun{from: s.From, to: s.To, next: s.Next, delivered: s.Count(pipeline.Delivered)}
 	for d := pipeline.Delivered + 1; d <= pipeline.Ranged; d++ {
 		for off := range s.Offsets(d) {
 			run.named.Add(off)
@@ -292,10 +292,14 @@ func (c *Items) reconcilePartition(ctx context.Context, t Topics, k accountKey, 
 	}
 	acc.To = acc.From
 	for _, r := range p.runs {
-		if r.from > acc.To {
-			a.add(fmt.Sprintf("%s/%d-%d", place, acc.To, r.from-1), "no settlement says what became of these offsets")
+		acc.To = max(acc.To, r.next)
+	}
+	spoken := acc.From
+	for _, r := range p.runs {
+		if r.from > spoken && spoken < acc.To { // beyond it records may be in work
+			a.add(fmt.Sprintf("%s/%d-%d", place, spoken, min(r.from, acc.To)-1), "no settlement says what became of these offsets")
 		}
-		acc.To = max(acc.To, r.to)
+		spoken = max(spoken, r.to)
 		if r.from < first {
 			continue // the source does not retain what it speaks about
 		}
@@ -317,7 +321,8 @@ func (c *Items) reconcilePartition(ctx context.Context, t Topics, k accountKey, 
 	return nil
 }
 
-// count gives every offset one disposition, custody before the others: a letter of it exists whatever came later.
+// count gives every offset below To one disposition, custody before the others: a letter of it exists whatever came later. What was
+// settled ahead is only looked for.
 func (acc *Account) count(p *partitionAccount, records *pipeline.Offsets, first int64, items pipeline.Offsets, a *Accounts) {
 	var counted, missing, phantom pipeline.Offsets
 	for _, d := range []struct {
@@ -326,12 +331,14 @@ func (acc *Account) count(p *partitionAccount, records *pipeline.Offsets, first 
 	}{{pipeline.DeadLettered, &acc.DeadLettered}, {pipeline.Sealed, &acc.Sealed}, {pipeline.InFallback, &acc.Fallback}, {pipeline.Parked, &acc.Parked},
 		{pipeline.Ranged, &acc.Ranged}, {pipeline.Retried, &acc.Retried}} {
 		for off := range p.sets[d.d].All {
-			if counted.Has(off) {
+			switch {
+			case counted.Has(off):
 				acc.Again++
 				continue
+			case off < acc.To:
+				counted.Add(off)
+				*d.n++
 			}
-			counted.Add(off)
-			*d.n++
 			if off >= first && !records.Has(off) {
 				phantom.Add(off)
 			}

@@ -52,11 +52,11 @@ func (l *lab) putLetter(n int64) {
 
 func (l *lab) putSettlement(tp pipeline.TP, from, to int64, d pipeline.Disposition) {
 	l.t.Helper()
-	s := deadletter.NewSettlement("billing", tp, 1, from)
+	s := deadletter.NewSettlement("billing", tp, 1, pipeline.Checkpoint{Next: from})
 	for off := from; off < to; off++ {
 		s.Add(off, d)
 	}
-	s.To = to
+	s.To, s.Next = to, to
 	m := &pipeline.Message{Topic: deadletter.SettlementsTopic("reprieve")}
 	if err := s.AppendMessage(m, "reprieve", l.Ring); err != nil {
 		l.t.Fatal(err)

@@ -22,9 +22,9 @@ func settle(t *testing.T, e *custodytest.Env, at pipeline.Position, d pipeline.D
 
 func settleOnly(t *testing.T, e *custodytest.Env, at pipeline.Position, d pipeline.Disposition) {
 	t.Helper()
-	s := deadletter.NewSettlement("billing", at.TP, 1, at.Offset)
+	s := deadletter.NewSettlement("billing", at.TP, 1, pipeline.Checkpoint{Next: at.Offset})
 	s.Add(at.Offset, d)
-	s.To = at.Offset + 1
+	s.To, s.Next = at.Offset+1, at.Offset+1
 	if err := e.Items.Settle(e.Ctx, custodytest.Worker, []custody.Settled{{Settlement: s, AtMS: e.Clock().UnixMilli()}}); err != nil {
 		t.Fatal(err)
 	}

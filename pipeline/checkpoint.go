@@ -22,8 +22,22 @@ type Checkpoint struct {
 // Metadata is the text form. Ahead is cut from its end when it does not fit: those records are then done again, which
 // at_least_once allows.
 func (c Checkpoint) Metadata() string {
+	text, _ := c.metadata()
+	return text
+}
+
+// Cut is the checkpoint as its metadata says it: what does not fit is not ahead.
+func (c Checkpoint) Cut() Checkpoint {
+	if c.Ahead.Runs() > MaxAheadRuns {
+		_, n := c.metadata()
+		c.Ahead = Offsets{runs: c.Ahead.runs[:n:n]}
+	}
+	return c
+}
+
+func (c Checkpoint) metadata() (text string, runs int) {
 	if c.Ahead.Empty() && c.Starts == 0 {
-		return ""
+		return "", 0
 	}
 	for n := len(c.Ahead.runs); ; n = n * 3 / 4 {
 		b := []byte{1}
@@ -31,7 +45,7 @@ func (c Checkpoint) Metadata() string {
 		b = binary.AppendVarint(b, c.InFlight)
 		b = Offsets{runs: c.Ahead.runs[:n]}.AppendBinary(b, c.Next)
 		if s := base64.RawStdEncoding.EncodeToString(b); len(s) <= MaxCheckpointText || n == 0 {
-			return s
+			return s, n
 		}
 	}
 }
@@ -143,6 +157,29 @@ func (o *Offsets) AddRange(from, to int64) {
 		j++
 	}
 	o.runs = slices.Replace(o.runs, i, j, offsetRun{from, to})
+}
+
+// DropRange removes all offsets of [from, to).
+func (o *Offsets) DropRange(from, to int64) {
+	kept := o.runs[:0:0]
+	for _, r := range o.runs {
+		if left := (offsetRun{r.from, min(r.to, from)}); left.from < left.to {
+			kept = append(kept, left)
+		}
+		if right := (offsetRun{max(r.from, to), r.to}); right.from < right.to && to > from {
+			kept = append(kept, right)
+		}
+	}
+	o.runs = kept
+}
+
+// Intervals calls yield for each run [from, to) of neighbouring offsets, ascending (an iterator).
+func (o Offsets) Intervals(yield func(from, to int64) bool) {
+	for _, r := range o.runs {
+		if !yield(r.from, r.to) {
+			return
+		}
+	}
 }
 
 // Runs is the number of runs of neighbouring offsets: what the set costs.

@@ -72,9 +72,9 @@ func (b *bench) comesBack(id pipeline.ID, code pipeline.Code) {
 			if _, err := b.Items.Admit(b.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(l, 1000+r.Offset*10+int64(p))}); err != nil {
 				b.t.Fatal(err)
 			}
-			s := deadletter.NewSettlement("billing", tp, 1, r.Offset)
+			s := deadletter.NewSettlement("billing", tp, 1, pipeline.Checkpoint{Next: r.Offset})
 			s.Add(r.Offset, pipeline.DeadLettered)
-			s.To = r.Offset + 1
+			s.To, s.Next = r.Offset+1, r.Offset+1
 			if err := b.Items.Settle(b.Ctx, custodytest.Worker, []custody.Settled{{Settlement: s, AtMS: b.Clock().UnixMilli()}}); err != nil {
 				b.t.Fatal(err)
 			}

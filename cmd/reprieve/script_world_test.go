@@ -82,7 +82,7 @@ func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
 	items := custody.New(db, custody.Options{Clock: clock, Identity: identity, Ring: ring})
 	tp := pipeline.TP{Topic: "billing.invoices.v1", Partition: 3}
 	var arrivals []custody.Arrival
-	settled := deadletter.NewSettlement("billing", tp, 1, 100)
+	settled := deadletter.NewSettlement("billing", tp, 1, pipeline.Checkpoint{Next: 100})
 	for n := range int64(7) {
 		l := storedLetter(identity, tp, n)
 		if len(args) > 1 {
@@ -95,7 +95,7 @@ func fillLedger(ts *testscript.TestScript, neg bool, args []string) {
 	system := custody.System("custodian")
 	_, err = items.Admit(ctx, system, arrivals)
 	ts.Check(err)
-	settled.To = 106
+	settled.To, settled.Next = 106, 106
 	ts.Check(items.Settle(ctx, system, []custody.Settled{{Settlement: settled, AtMS: clock().UnixMilli()}}))
 	ts.Check(items.Committed(ctx, system, "billing-event-processor", map[pipeline.TP]int64{tp: 106}))
 	for n, a := range arrivals {

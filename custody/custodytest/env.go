@@ -139,13 +139,13 @@ func (e *Env) Confirm(t testing.TB, from, to int64) {
 	var list []custody.Settled
 	for p := range int64(3) {
 		tp := pipeline.TP{Topic: "billing.invoices.v1", Partition: int32(p)}
-		s := deadletter.NewSettlement("billing", tp, 1, from)
+		s := deadletter.NewSettlement("billing", tp, 1, pipeline.Checkpoint{Next: from})
 		for n := from; n < to; n++ {
 			if n%3 == p {
 				s.Add(n, pipeline.DeadLettered)
 			}
 		}
-		s.To = to
+		s.To, s.Next = to, to
 		offsets[tp] = to
 		list = append(list, custody.Settled{Settlement: s, AtMS: e.Clock().UnixMilli()})
 	}

@@ -19,22 +19,38 @@ import (
 var settled = [...]pipeline.Disposition{pipeline.Retried, pipeline.DeadLettered, pipeline.Sealed, pipeline.InFallback, pipeline.Parked, pipeline.Ranged}
 
 // Settlement says what became of the records of one partition between two commits. It collects by Add, beyond To too; at a
-// commit the caller sets To, writes it with AppendMessage and goes on after Advance. Not safe for concurrent use.
+// commit the caller writes a Part of each interval that is Due and goes on after Advance. Not safe for concurrent use.
 type Settlement struct {
 	Pipeline string
 	TP       pipeline.TP
 	Epoch    uint32
 	From, To int64 // [From, To)
+	Next     int64 // the offset that its commit makes the next to be read: below From, the interval lies ahead of it
 	Policy   pipeline.Digest
 
 	sets      [pipeline.Ranged + 1]*roaring64.Bitmap
 	delivered pipeline.Offsets // while collecting
+	ahead     pipeline.Offsets // while collecting: what the last commit settled beyond From
 	nDeliver  int64            // of a parsed one
 }
 
-// NewSettlement begins at from: the watermark of the last commit.
-func NewSettlement(pipelineName string, tp pipeline.TP, epoch uint32, from int64) *Settlement {
-	return &Settlement{Pipeline: pipelineName, TP: tp, Epoch: epoch, From: from, To: from}
+// NewSettlement begins behind what the last commit settled: its watermark, and what it had ahead.
+func NewSettlement(pipelineName string, tp pipeline.TP, epoch uint32, last pipeline.Checkpoint) *Settlement {
+	return &Settlement{Pipeline: pipelineName, TP: tp, Epoch: epoch, From: last.Next, To: last.Next, Next: last.Next, ahead: last.Ahead.Clone()}
+}
+
+// Due are the intervals [from, to) that a commit of c settles and no commit before it did, ascending. What c has ahead is among
+// them: the life that reads on from c will not know what became of it.
+func (s *Settlement) Due(c pipeline.Checkpoint) iter.Seq2[int64, int64] {
+	var due pipeline.Offsets
+	due.AddRange(s.From, c.Next)
+	for from, to := range c.Ahead.Intervals {
+		due.AddRange(from, to)
+	}
+	for from, to := range s.ahead.Intervals {
+		due.DropRange(from, to)
+	}
+	return due.Intervals
 }
 
 // Add says what became of one offset. Each offset has exactly one disposition: the first one stays. Offsets below From and
@@ -103,23 +119,28 @@ func (s *Settlement) Offsets(d pipeline.Disposition) iter.Seq[int64] {
 	}
 }
 
-// Advance forgets what AppendMessage wrote: From is To now, and what lies beyond stays for the next settlement.
-func (s *Settlement) Advance() {
+// Advance forgets what a commit of c settled below its watermark: From is the watermark now.
+func (s *Settlement) Advance(c pipeline.Checkpoint) {
 	for _, d := range settled {
 		if b := s.sets[d]; b != nil {
-			b.RemoveRange(uint64(s.From), uint64(s.To))
+			b.RemoveRange(uint64(s.From), uint64(c.Next))
 			if b.IsEmpty() {
 				s.sets[d] = nil
 			}
 		}
 	}
-	s.delivered.DropBelow(s.To)
-	s.From = s.To
+	s.delivered.DropBelow(c.Next)
+	s.From, s.To, s.Next, s.ahead = c.Next, c.Next, c.Next, c.Ahead.Clone()
 }
 
-// Part is the settlement of [from, to) alone, a part of what s collected.
-func (s *Settlement) Part(from, to int64) *Settlement {
-	part := &Settlement{Pipeline: s.Pipeline, TP: s.TP, Epoch: s.Epoch, From: from, To: to, Policy: s.Policy, delivered: s.delivered.Clone()}
+// Part is the settlement of [from, to) alone, a part of what s collected, for a commit that makes next the next offset to be read.
+// It shares what it can with s: it is to be written before s changes.
+func (s *Settlement) Part(from, to, next int64) *Settlement {
+	part := &Settlement{Pipeline: s.Pipeline, TP: s.TP, Epoch: s.Epoch, From: from, To: to, Next: next, Policy: s.Policy, sets: s.sets, delivered: s.delivered}
+	if from == s.From {
+		return part
+	}
+	part.delivered = s.delivered.Clone()
 	part.delivered.DropBelow(from)
 	for _, d := range settled {
 		if s.sets[d] != nil {
@@ -139,6 +160,7 @@ type settlementJSON struct {
 	Epoch     uint32            `json:"epoch"`
 	From      string            `json:"from"`
 	To        string            `json:"to"`
+	Next      string            `json:"next,omitempty"` // where it is not to
 	Policy    string            `json:"policy"`
 	Counts    map[string]string `json:"counts"`
 	Sets      map[string]string `json:"sets,omitempty"` // disposition -> base64 of the portable form of a 64-bit roaring bitmap
@@ -152,6 +174,9 @@ const domainSettlement = "settlements"
 func (s *Settlement) AppendMessage(m *pipeline.Message, topicPrefix string, ring *seal.Ring) error {
 	v := settlementJSON{V: 1, Pipeline: cleanText(s.Pipeline), Topic: s.TP.Topic, Partition: s.TP.Partition, Epoch: s.Epoch,
 		From: strconv.FormatInt(s.From, 10), To: strconv.FormatInt(s.To, 10), Policy: string(s.Policy), Counts: map[string]string{}}
+	if s.Next != s.To {
+		v.Next = strconv.FormatInt(s.Next, 10)
+	}
 	if n := s.Count(pipeline.Delivered); n > 0 {
 		v.Counts[pipeline.Delivered.String()] = strconv.FormatInt(n, 10)
 	}
@@ -215,7 +240,14 @@ func parseSettlement(value []byte) (s *Settlement, what string) {
 	if !ok1 || !ok2 || from < 0 || to < from || v.Topic == "" || v.Partition < 0 {
 		return nil, "its interval is none"
 	}
-	s = &Settlement{Pipeline: v.Pipeline, TP: pipeline.TP{Topic: v.Topic, Partition: v.Partition}, Epoch: v.Epoch, From: from, To: to, Policy: pipeline.Digest(v.Policy)}
+	next := to
+	if v.Next != "" {
+		ok := false
+		if next, ok = parseDecimal([]byte(v.Next)); !ok || next < 0 {
+			return nil, "the next offset of its commit is none"
+		}
+	}
+	s = &Settlement{Pipeline: v.Pipeline, TP: pipeline.TP{Topic: v.Topic, Partition: v.Partition}, Epoch: v.Epoch, From: from, To: to, Next: next, Policy: pipeline.Digest(v.Policy)}
 	total := int64(0)
 	for name, text := range v.Counts {
 		n, ok := parseDecimal([]byte(text))

@@ -20,7 +20,7 @@ var everyDisposition = []pipeline.Disposition{pipeline.Delivered, pipeline.Retri
 
 func exampleSettlement() *Settlement {
 	const base = 1<<53 + 1
-	s := NewSettlement("billing", pipeline.TP{Topic: "billing.invoices.v1", Partition: 3}, 7, base)
+	s := NewSettlement("billing", pipeline.TP{Topic: "billing.invoices.v1", Partition: 3}, 7, pipeline.Checkpoint{Next: base})
 	s.Policy = "sha256:00"
 	for i := range int64(1000) {
 		d := pipeline.Delivered
@@ -36,7 +36,7 @@ func exampleSettlement() *Settlement {
 		}
 		s.Add(base+i, d)
 	}
-	s.To = base + 1000
+	s.To, s.Next = base+1000, base+1000
 	return s
 }
 
@@ -83,56 +83,90 @@ func TestSettlementRoundTrip(t *testing.T) {
 	}
 }
 
-// Offsets settled beyond the watermark wait for the settlement of their own interval; each is told once.
+// Whatever is settled beyond the watermark, committed there and read on from by another life: of each offset that a committed
+// checkpoint says is done, exactly one settlement that was committed with it speaks, and says what became of it.
 func TestSettlementModel(t *testing.T) {
 	ring := newRing(t, "k1")
 	rapid.Check(t, func(rt *rapid.T) {
-		from := rapid.Int64Range(0, 1<<40).Draw(rt, "from")
-		s := NewSettlement("p", pipeline.TP{Topic: "t"}, 1, from)
+		committed := pipeline.Checkpoint{Next: rapid.Int64Range(0, 1<<40).Draw(rt, "from")}
+		begin := func() (*Settlement, pipeline.Offsets) {
+			return NewSettlement("p", pipeline.TP{Topic: "t"}, 1, committed), committed.Ahead.Clone()
+		}
+		s, done := begin() // done: what is settled beyond the watermark, in this life
 		model, told := map[int64]pipeline.Disposition{}, map[int64]pipeline.Disposition{}
-		watermark := from
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 			for range rapid.IntRange(0, 10).Draw(rt, "adds") {
-				off := watermark + rapid.Int64Range(-2, 30).Draw(rt, "off")
-				d := rapid.SampledFrom(everyDisposition).Draw(rt, "d")
-				s.Add(off, d)
-				if _, ok := model[off]; !ok && off >= watermark {
+				off := committed.Next + rapid.Int64Range(0, 30).Draw(rt, "off")
+				if d := rapid.SampledFrom(everyDisposition).Draw(rt, "d"); !done.Has(off) {
+					s.Add(off, d)
+					done.Add(off)
 					model[off] = d
 				}
 			}
-			to := watermark + rapid.Int64Range(0, 20).Draw(rt, "to")
-			s.To = to
-			var m pipeline.Message
-			if err := s.AppendMessage(&m, "r", ring); err != nil {
-				rt.Fatal(err)
+			c := pipeline.Checkpoint{Next: committed.Next, Ahead: done.Clone()}
+			for c.Ahead.Has(c.Next) {
+				c.Next++
 			}
-			got, err := ParseSettlement(arrived(&m), ring)
-			if err != nil {
-				rt.Fatal(err)
+			if gap := rapid.Int64Range(0, 3).Draw(rt, "gap"); gap > 0 && c.Ahead.Count() == 0 { // offsets without a record
+				c.Next += gap
 			}
-			delivered := int64(0)
-			for off, d := range model {
-				if off < watermark || off >= to {
-					continue
+			c.Ahead.DropBelow(c.Next)
+			now := map[int64]pipeline.Disposition{}
+			for from, to := range s.Due(c) {
+				var m pipeline.Message
+				if err := s.Part(from, to, c.Next).AppendMessage(&m, "r", ring); err != nil {
+					rt.Fatal(err)
 				}
-				told[off] = d
-				if d == pipeline.Delivered {
-					delivered++
-					continue
+				got, err := ParseSettlement(arrived(&m), ring)
+				if err != nil {
+					rt.Fatal(err)
 				}
-				if g, ok := got.Disposition(off); !ok || g != d {
-					rt.Fatalf("offset %d: %v, want %v", off, g, d)
+				if got.From != from || got.To != to || got.Next != c.Next {
+					rt.Fatalf("[%d, %d) with %d came as [%d, %d) with %d", from, to, c.Next, got.From, got.To, got.Next)
+				}
+				delivered := int64(0)
+				for off := from; off < to; off++ {
+					d, known := model[off]
+					if !known {
+						continue // it holds no record
+					}
+					if _, twice := told[off]; twice {
+						rt.Fatalf("offset %d is told twice", off)
+					}
+					now[off] = d
+					if d == pipeline.Delivered {
+						delivered++
+					} else if g, ok := got.Disposition(off); !ok || g != d {
+						rt.Fatalf("offset %d: %v, want %v", off, g, d)
+					}
+				}
+				if got.Count(pipeline.Delivered) != delivered {
+					rt.Fatalf("delivered %d, want %d", got.Count(pipeline.Delivered), delivered)
 				}
 			}
-			if got.Count(pipeline.Delivered) != delivered {
-				rt.Fatalf("delivered %d, want %d", got.Count(pipeline.Delivered), delivered)
+			switch rapid.SampledFrom([]string{"committed", "committed", "refused", "killed"}).Draw(rt, "then") {
+			case "committed":
+				s.Advance(c)
+				committed = c
+				done.DropBelow(c.Next)
+				for off, d := range now {
+					told[off] = d
+				}
+				if rapid.Bool().Draw(rt, "another life") {
+					s, done = begin()
+				}
+			case "killed": // what was not committed is done again
+				s, done = begin()
+				for off := range model {
+					if _, ok := told[off]; !ok {
+						delete(model, off)
+					}
+				}
 			}
-			s.Advance()
-			watermark = to
 		}
-		for off, d := range model {
-			if _, ok := told[off]; !ok && off < watermark {
-				rt.Fatalf("offset %d (%v) was never told", off, d)
+		for off := range model {
+			if _, ok := told[off]; !ok && (off < committed.Next || committed.Ahead.Has(off)) {
+				rt.Fatalf("offset %d is committed and was never told", off)
 			}
 		}
 	})
@@ -297,7 +331,7 @@ func TestOutcomeByTheContractAlone(t *testing.T) {
 }
 
 func TestDeliveredRecordsCostASettlementNothing(t *testing.T) {
-	s := NewSettlement("p", pipeline.TP{Topic: "t"}, 1, 0)
+	s := NewSettlement("p", pipeline.TP{Topic: "t"}, 1, pipeline.Checkpoint{Next: 0})
 	off := int64(0)
 	s.Add(off, pipeline.Delivered)
 	if n := testing.AllocsPerRun(10_000, func() { off++; s.Add(off, pipeline.Delivered) }); n > 0 {

@@ -52,7 +52,7 @@ func newHealthy() *healthy {
 	h.e = New(Options{Pipeline: "p", Layout: layout, Pool: h.pool, Stages: []Stage{{Name: "out", Stage: toOut{}}}, Meter: counted{},
 		Policy: func(pipeline.TP) pipeline.Policy { return h.pol }, Clock: time.Now, Source: noSource{}})
 	h.p = newPart(pipeline.TP{Topic: "in"}, pipeline.Live, 1)
-	h.p.settlement = deadletter.NewSettlement("p", h.p.tp, 1, 0)
+	h.p.settlement = deadletter.NewSettlement("p", h.p.tp, 1, pipeline.Checkpoint{Next: 0})
 	return h
 }
 

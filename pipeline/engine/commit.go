@@ -38,24 +38,24 @@ func (e *Engine) tickCommit(now time.Time) error {
 	return e.beginCommit(e.order)
 }
 
-// beginCommit writes one settlement for each partition whose watermark moved, as one Sending. The offsets are committed when
-// it is complete, so a committed interval is always settled (DESIGN 4.6).
+// beginCommit writes settlements for each partition of which something was settled, as one Sending. The offsets are committed when
+// it is complete, so whatever a committed checkpoint says is done is settled (DESIGN 4.6): below its watermark and ahead of it.
 func (e *Engine) beginCommit(parts []*part) error {
 	t := &commitTicket{}
 	if e.tx != nil {
 		t.gen = e.tx.gen
 	}
 	for _, p := range parts {
-		ahead := p.window.Ahead()
-		moved := p.window.Next() != p.committed || ahead.Count() != p.aheadSeen || p.ended && p.written
-		if !p.window.Started() || p.gone || !moved {
+		if !p.window.Started() || p.gone {
 			continue
 		}
-		c := p.mark(pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1})
-		if st := p.settlement; c.Next > st.From {
-			if err := e.settlements(t, p, c.Next); err != nil {
-				return err
-			}
+		ahead := p.window.Ahead()
+		c := p.mark(pipeline.Checkpoint{Next: p.window.Next(), Ahead: ahead.Clone(), InFlight: -1}).Cut()
+		if c.Next == p.committed && c.Ahead.Count() == p.aheadSeen && !(p.ended && p.written) {
+			continue
+		}
+		if err := e.settlements(t, p, c); err != nil {
+			return err
 		}
 		t.parts, t.points = append(t.parts, p), append(t.points, c)
 	}
@@ -76,26 +76,24 @@ func (e *Engine) beginCommit(parts []*part) error {
 	return nil
 }
 
-// settlements writes what became of the offsets below next: one message for each policy version that worked some of them.
-func (e *Engine) settlements(t *commitTicket, p *part, next int64) error {
-	st := p.settlement
-	st.To = next
-	for from := st.From; from < next; {
-		to, policy := p.versions.next(from, next)
-		if policy == "" { // nothing of it was worked: it was settled by an earlier life
-			policy = e.o.Policy(p.tp).Digest()
+// settlements writes what became of the offsets that a commit of c settles: one message for each interval of them and each policy
+// version that worked some of it. Almost always that is one.
+func (e *Engine) settlements(t *commitTicket, p *part, c pipeline.Checkpoint) error {
+	for from, to := range p.settlement.Due(c) {
+		for from < to {
+			end, policy := p.versions.next(from, to)
+			if policy == "" { // nothing of it was worked: it was settled by an earlier life
+				policy = e.o.Policy(p.tp).Digest()
+			}
+			part := p.settlement.Part(from, end, c.Next)
+			part.Policy = policy
+			m := pipeline.Message{Partition: -1, From: -1}
+			if err := part.AppendMessage(&m, e.o.Route.Prefix, e.o.Ring); err != nil {
+				return err
+			}
+			t.sending.Msgs = append(t.sending.Msgs, m)
+			from = end
 		}
-		part := st
-		if from > st.From || to < next {
-			part = st.Part(from, to)
-		}
-		part.Policy = policy
-		m := pipeline.Message{Partition: -1, From: -1}
-		if err := part.AppendMessage(&m, e.o.Route.Prefix, e.o.Ring); err != nil {
-			return err
-		}
-		t.sending.Msgs = append(t.sending.Msgs, m)
-		from = to
 	}
 	return nil
 }
@@ -159,10 +157,8 @@ func (e *Engine) committed(t *commitTicket, points map[pipeline.TP]pipeline.Chec
 		if c, ok := points[p.tp]; ok && !p.gone {
 			p.committed, p.aheadSeen, p.origin = c.Next, c.Ahead.Count(), c
 			p.committedMark(c)
-			if c.Next > p.settlement.From {
-				p.settlement.Advance()
-				p.versions.drop(c.Next)
-			}
+			p.settlement.Advance(c)
+			p.versions.drop(c.Next)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (e *Engine) arrived(b *pipeline.Batch) {
 		return
 	}
 	if p.settlement == nil {
-		p.begin(b.Recs[0].Offset, e.o.Pipeline)
+		p.begin(pipeline.Checkpoint{Next: b.Recs[0].Offset}, e.o.Pipeline)
 	}
 	p.window.Open(b.Recs[0].Offset, b.Recs[b.Len()-1].Offset, b.Len())
 	e.metrics.received.Add(float64(b.Len()))
@@ -319,7 +319,7 @@ func (e *Engine) assigned(loops context.Context, ev pipeline.Assigned) {
 			p.window.Start(c)
 			p.committed, p.origin = c.Next, c
 			p.skip = c.Ahead.Clone()
-			p.begin(c.Next, e.o.Pipeline)
+			p.begin(c, e.o.Pipeline)
 		}
 		p.refused = e.refusals[tp]
 		e.guardOf(p, p.origin)

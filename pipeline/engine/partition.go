@@ -65,8 +65,8 @@ func (p *part) give() {
 }
 
 // begin starts the settlement of what is not committed yet.
-func (p *part) begin(from int64, name string) {
-	p.settlement = deadletter.NewSettlement(name, p.tp, p.epoch, from)
+func (p *part) begin(last pipeline.Checkpoint, name string) {
+	p.settlement = deadletter.NewSettlement(name, p.tp, p.epoch, last)
 }
 
 // firstOffset is where reading began, if anything was read and nothing committed.

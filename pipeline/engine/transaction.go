@@ -238,8 +238,9 @@ func (e *Engine) abortTx(why error) error {
 				return err
 			}
 		case known:
-			p.window.Start(pipeline.Checkpoint{Next: first})
-			p.begin(first, e.o.Pipeline)
+			start := pipeline.Checkpoint{Next: first}
+			p.window.Start(start)
+			p.begin(start, e.o.Pipeline)
 			if err := e.o.Source.Seek(p.tp, first); err != nil {
 				return err
 			}
