@@ -269,7 +269,7 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 				return err
 			}
 		}
-		if _, err := tx.Exec("UPDATE intents SET state = 'resumed', closed_ms = ? WHERE manifest = ? AND tenant = ? AND state = 'open'", tx.NowMS(), digest, m.Tenant); err != nil {
+		if err := endIntents(tx, m, digest); err != nil {
 			return err
 		}
 		n := 0
@@ -280,4 +280,10 @@ func (s *Service) resume(ctx context.Context, who custody.Actor, t *Target, m *M
 			Detail: map[string]string{"manifest": string(digest), "run": row.Run, "sent": strconv.Itoa(n), "unsent": strconv.Itoa(len(unsent)), "scan": strconv.FormatBool(d.Scan), "reason": d.Reason, "via": who.Via}})
 		return row.to(tx, StateStopped, "resumed: "+d.Reason)
 	})
+}
+
+// endIntents closes the intents of a killed run. Its lease must be ours, and nothing of them in doubt.
+func endIntents(tx *ledger.Tx, m *Manifest, digest pipeline.Digest) error {
+	_, err := tx.Exec("UPDATE intents SET state = 'resumed', closed_ms = ? WHERE manifest = ? AND tenant = ? AND state = 'open'", tx.NowMS(), digest, m.Tenant)
+	return err
 }

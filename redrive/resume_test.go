@@ -95,6 +95,43 @@ func TestKilledRunIsOnlyContinuedByResume(t *testing.T) {
 	})
 }
 
+// What a killed run was sending may be reconciled before anybody resumes it: nothing is in doubt then, and the manifest runs on.
+func TestEvidenceLeavesNothingInDoubt(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		b.outcome = func(*pipeline.Trail) pipeline.Result { return pipeline.Applied }
+		b.ready(20)
+		p := b.plan(func(r *PlanRequest) { r.Rate = 50 })
+		b.approve(p)
+		done := b.stuck(p, 10, b.sink.Hold, b.sink.Held)
+		b.engine() // it reads the record whose answer the killed run never had
+		other := b.opts
+		other.Name = "exec-2"
+		second := b.kafka.Sink(script.SinkOptions{})
+		other.Send = func(context.Context, *Target, ledger.Lease) (pipeline.Sink, func(context.Context) error, error) {
+			return second, nil, nil
+		}
+		svc := New(other)
+		_, err := svc.Run(b.Ctx, custodytest.Operator, p.Digest)
+		wantCode(t, err, pipeline.CodeRedriveState) // the first may still live
+		b.Turn(time.Minute)
+		doubts, err := svc.Doubts(b.Ctx, custodytest.Operator, p.Digest)
+		if err != nil || len(doubts) != 0 {
+			t.Fatalf("in doubt: %+v %v", doubts, err)
+		}
+		_, err = svc.Resume(b.Ctx, custodytest.Operator, p.Digest, Decision{Scan: true, Reason: "it was killed"})
+		wantCode(t, err, pipeline.CodeRedriveState) // nothing to decide: run it
+		st, err := svc.Run(b.Ctx, custodytest.Operator, p.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.State != StateDone || b.sentCount() != 20 || st.Counts.Reconciled != 20 || st.Counts.Sending != 0 {
+			t.Errorf("%s %+v, %d sent", st.State, st.Counts, b.sentCount())
+		}
+		b.sink.Flow()
+		wantCode(t, <-done, pipeline.CodeRedriveState)
+	})
+}
+
 func TestResumeByDecision(t *testing.T) {
 	b := newBench(t, sqliteStore(t))
 	b.ready(5)

@@ -139,6 +139,9 @@ func (s *Service) begin(ctx context.Context, who custody.Actor, digest pipeline.
 			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "%s works on it until %s", l.Holder, stamp(l.Until)).With(leased)
 		}
 		e.lease = l
+		if err := endIntents(tx, m, digest); err != nil { // of a killed run: startable has seen that nothing of them is in doubt
+			return err
+		}
 		if e.lines, err = readLines(tx, m, digest); err != nil {
 			return err
 		}
@@ -219,6 +222,12 @@ func (s *Service) startable(tx *ledger.Tx, row *manifestRow, m *Manifest) error 
 	}
 	if until > tx.NowMS() {
 		return pipeline.Errorf(pipeline.CodeRedriveState, string(row.Digest), "another executor is sending").With(leased)
+	}
+	// Evidence may have come for all that a killed run was sending: then nobody is left to be asked about.
+	if _, err := tx.Row(`SELECT count(*) FROM intents n WHERE n.manifest = ? AND n.tenant = ? AND n.state = 'open' AND EXISTS
+		(SELECT 1 FROM manifest_items m WHERE m.manifest = n.manifest AND m.tenant = n.tenant AND m.state = ? AND m.n >= n.from_n AND m.n <= n.to_n)`,
+		[]any{row.Digest, row.Tenant, itemSending}, &open); err != nil || open == 0 {
+		return err
 	}
 	return uncertain(row.Digest, open) // INV-UNCERTAIN
 }
