@@ -222,8 +222,13 @@ func CheckTogether(p *Pipeline, doc *Doc, w *Worker, o TogetherOptions) Problems
 		reference("quarantine.data", p.Quarantine.Data, "data class", "custody.retention.data", sortedKeys(w.Custody.Retention.Data))
 	}
 	for _, s := range p.Stages {
-		if registry, ok := s.Settings.Key("registry").Text(); ok {
-			reference(s.Path+".registry", registry, "registry", "registries", registries)
+		for _, at := range [...]string{"registry", "key.registry", "encode.registry", "table.registry"} {
+			if registry, ok := s.Settings.At(at).Text(); ok {
+				reference(s.Path+"."+at, registry, "registry", "registries", registries)
+			}
+		}
+		if cluster, ok := s.Settings.At("table.cluster").Text(); ok {
+			reference(s.Path+".table.cluster", cluster, "cluster", "clusters", clusters)
 		}
 	}
 	for i, f := range p.Quarantine.Fallback {

@@ -214,8 +214,11 @@ func References(root any) []Reference {
 				}
 				inner = deref(inner.Elem())
 			}
-			if inner == reflect.TypeFor[Reconcile]() {
+			switch inner {
+			case reflect.TypeFor[Reconcile]():
 				inner = reflect.TypeFor[reconcileForm]()
+			case reflect.TypeFor[Encode]():
+				inner = reflect.TypeFor[encodeForm]()
 			}
 			if inner.Kind() == reflect.Struct && inner != nodeType && inner != stageType && !isScalarStruct(inner) {
 				walk(inner, at)

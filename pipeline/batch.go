@@ -1,6 +1,9 @@
 package pipeline
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Lane is where a batch came from.
 type Lane uint8
@@ -61,6 +64,7 @@ type Batch struct {
 	Policy Policy // the version that was active when the batch was begun
 
 	keys []View // of decoded keys; nil unless keys are read
+	join []Join
 
 	mark    []Mark
 	fails   []Failure
@@ -68,6 +72,13 @@ type Batch struct {
 	slots   []any
 	pool    *Pool
 	release func(*Batch)
+}
+
+// Join is a member that an enrich stage gives the value of a record, should the value be written anew (route.encode).
+type Join struct {
+	Index int32
+	Name  string
+	JSON  []byte // never changed: several records may share it
 }
 
 // Begin makes Outs, Views and marks parallel to Recs and forgets earlier failures. The engine calls it once, before the
@@ -89,8 +100,20 @@ func (b *Batch) Begin(p Policy) {
 		b.mark[i] = MarkLive
 	}
 	b.fails = b.fails[:0]
+	b.join = b.join[:0]
 	b.arena = b.arena[:0]
 	b.Policy = p
+}
+
+// Join gives the value of record i a member. Of several of one name the last one counts.
+func (b *Batch) Join(i int, name string, json []byte) {
+	b.join = append(b.join, Join{int32(i), name, json})
+}
+
+// Joins are the members that were given, by record, those of a record in their order.
+func (b *Batch) Joins() []Join {
+	slices.SortStableFunc(b.join, func(x, y Join) int { return int(x.Index - y.Index) })
+	return b.join
 }
 
 // KeyView is the decoded key of record i; nil for a null key, and where keys are not read.
@@ -269,6 +292,8 @@ func (p *Pool) put(b *Batch) {
 	clear(b.Views)
 	clear(b.keys)
 	b.keys = b.keys[:0]
+	clear(b.join)
+	b.join = b.join[:0]
 	for i := range b.Outs {
 		add := b.Outs[i].Add
 		clear(add[:cap(add)])

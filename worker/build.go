@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -81,7 +80,7 @@ func (p *Plan) Registry(name string, clock pipeline.Clock) (codec.Registry, erro
 		return nil, pipeline.Errorf(pipeline.CodeConfigReference, p.File, "there is no registry %q", name).
 			With("define it under registries")
 	}
-	c, err := registryConfig(name, r)
+	c, err := p.registryConfig(name, r)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +89,7 @@ func (p *Plan) Registry(name string, clock pipeline.Clock) (codec.Registry, erro
 
 // resources gives stages what the worker file names. lookup opens registries.
 // given, if it is not nil, is asked first: what stands for an HTTP service in a test.
-func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(name string) (codec.Registry, error), given func(kind, name string) (any, error)) func(kind, name string) (any, error) {
+func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, topics *follower, lookup func(name string) (codec.Registry, error), given func(kind, name string) (any, error)) func(kind, name string) (any, error) {
 	return func(kind, name string) (any, error) {
 		if given != nil {
 			if r, err := given(kind, name); r != nil || err != nil {
@@ -99,6 +98,9 @@ func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(na
 		}
 		switch kind {
 		case stage.ResourceRegistry:
+			if all := pp.registries(); name == "" && len(all) > 0 {
+				name = all[0] // that of the decode stage
+			}
 			return lookup(name)
 		case stage.ResourceIdentity:
 			return pp.Identity, nil
@@ -108,6 +110,8 @@ func (pp *PipelinePlan) resources(keys Keys, host plugins.Opener, lookup func(na
 			return pp.readFile(name)
 		case plugins.ResourceHost:
 			return host, nil
+		case stage.ResourceTopic:
+			return topics, nil
 		case stage.ResourceEach:
 			if pp.Config.Outage == "quarantine" {
 				return true, nil
@@ -149,7 +153,8 @@ func (pp *PipelinePlan) Assemble(ctx context.Context, p *Plan, keys Keys, env pi
 	}
 	host, shut := openHost(ctx, PluginOptions(p.File, p.Config.Sandbox, env.Clock, env.Log))
 	closers = append(closers, shut) // the last to close: its plugins are the stages'
-	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, host, lookup, env.Resource)
+	topics := &follower{ctx: ctx, plan: p, source: c.Source.Cluster, log: env.Log}
+	env.Pipeline, env.Layout, env.Resource = c.Name, layout, pp.resources(keys, host, topics, lookup, env.Resource)
 	for _, s := range pp.Stages {
 		env.Name = s.Name
 		built, shut, err := s.Kind.Build(s.Settings, env)
@@ -418,7 +423,7 @@ func safeControl(ctx context.Context, admin *kafka.Admin, topic string, have map
 }
 
 // registryConfig turns the file's section into the client's settings; certificates are read from their files.
-func registryConfig(name string, r config.Registry) (codec.RegistryConfig, error) {
+func (p *Plan) registryConfig(name string, r config.Registry) (codec.RegistryConfig, error) {
 	c := codec.RegistryConfig{
 		Name: name, URL: r.URL, User: r.User, Password: r.Password.Reveal(), Token: r.Token.Reveal(),
 		Concurrency: r.Concurrency, Timeout: r.Timeout.Std(),
@@ -430,9 +435,9 @@ func registryConfig(name string, r config.Registry) (codec.RegistryConfig, error
 		if f.file == "" {
 			continue
 		}
-		pem, err := os.ReadFile(f.file)
+		pem, err := p.pem("registries."+name+".tls", f.file)
 		if err != nil {
-			return c, pipeline.Errorf(pipeline.CodeConfigRead, "registries."+name+".tls", "%w", err)
+			return c, err
 		}
 		*f.to = string(pem)
 	}

@@ -115,6 +115,8 @@ func checkPipeline(pp *PipelinePlan, w *config.Worker, doc *config.Doc) (ps conf
 	ps = append(ps, compensation(c, doc)...)
 	ps = append(ps, pp.order(doc)...)
 	ps = append(ps, pp.effects()...)
+	ps = append(ps, pp.encoding()...)
+	ps = append(ps, pp.tenant(doc)...)
 	for _, name := range slices.Sorted(maps.Keys(c.Redrive.Invariants)) {
 		if _, err := expr.Condition(c.Redrive.Invariants[name]); err != nil {
 			ps = append(ps, expressionProblems(doc.At("redrive.invariants"), name, err)...)
@@ -200,18 +202,83 @@ func (unasked) ByGUID(context.Context, string) (*codec.Schema, *pipeline.Failure
 	return nil, &pipeline.Failure{Code: pipeline.CodeRegistryUnavailable}
 }
 
-// registries are the names that the decode stages use.
-func (pp *PipelinePlan) registries() (out []string) {
-	for _, s := range pp.Stages {
-		d, ok := s.Settings.(*stage.DecodeSettings)
-		if !ok {
-			continue
+// tenant checks that what the file says of tenants is asked of every record.
+func (pp *PipelinePlan) tenant(doc *config.Doc) (ps config.Problems) {
+	t := pp.Config.Source.Tenant
+	switch t.From {
+	case "fixed":
+		for _, topic := range slices.Sorted(maps.Keys(t.Allow)) {
+			if t.Value != "" && !slices.Contains(t.Allow[topic], t.Value) {
+				ps = append(ps, doc.Problem("source.tenant.allow."+topic, config.CodeValue, "the topic may not carry the tenant that all its records have", "add it, or leave allow out"))
+			}
 		}
-		for _, name := range d.Registries() {
-			if !slices.Contains(out, name) {
+	case "payload", "header":
+		asked := slices.ContainsFunc(pp.Stages, func(s StagePlan) bool { return s.Kind.Phase == pipeline.PhaseClassify })
+		if len(t.Allow) > 0 && !asked && len(pp.Stages) > 0 {
+			ps = append(ps, doc.Problem("source.tenant.allow", config.CodeUnsafe, "no stage asks whether a topic may carry the tenant of a record", "add '- classify: {policy: FILE}' behind decode"))
+		}
+	}
+	return ps
+}
+
+// registries are the names that the stages use, those of decode first.
+func (pp *PipelinePlan) registries() (out []string) {
+	add := func(names ...string) {
+		for _, name := range names {
+			if name != "" && !slices.Contains(out, name) {
 				out = append(out, name)
 			}
 		}
 	}
+	for _, s := range pp.Stages {
+		switch set := s.Settings.(type) {
+		case *stage.DecodeSettings:
+			add(set.Registries()...)
+		case *stage.EnrichSettings:
+			if set.Table != nil {
+				add(set.Table.Registry)
+			}
+		case *stage.RouteSettings:
+			add(set.Encode.Registry)
+		}
+	}
 	return out
+}
+
+// encoding checks that what is to enter the value can: the last route stage writes it anew.
+func (pp *PipelinePlan) encoding() (ps config.Problems) {
+	var routes []StagePlan
+	for _, s := range pp.Stages {
+		if _, ok := s.Settings.(*stage.RouteSettings); ok {
+			routes = append(routes, s)
+		}
+	}
+	encodes := false
+	for i, s := range routes {
+		e := s.Settings.(*stage.RouteSettings).Encode
+		switch {
+		case e.Format == "":
+			continue
+		case i < len(routes)-1:
+			ps = append(ps, s.Node.Problem("encode", config.CodeUnsafe, "a later route stage would look at a value that is written anew already", "say encode in the last route stage"))
+		case s.When != nil:
+			ps = append(ps, s.Node.Problem("encode", config.CodeUnsafe, "records that the stage skips would leave in another form than the others", "take when away from this stage"))
+		case e.Format == "avro" && e.Registry == "" && len(pp.registries()) == 0:
+			ps = append(ps, s.Node.Problem("encode.registry", config.CodeMissing, "no stage names a schema registry", "write encode: {avro: SUBJECT, registry: main}"))
+		}
+		encodes = true
+	}
+	for _, s := range pp.Stages {
+		_, ok := s.Settings.(*stage.EnrichSettings)
+		if !ok || encodes {
+			continue
+		}
+		for _, at := range [...]string{"http.into", "table.into"} {
+			if s.Node.At(at).Exists() {
+				ps = append(ps, s.Node.Problem(at, config.CodeUnsafe, "the value that leaves is the source's bytes: it takes no member",
+					"write encode: json, or encode: {avro: SUBJECT}, in the route stage"))
+			}
+		}
+	}
+	return ps
 }

@@ -18,7 +18,6 @@ import (
 	"reprieve.dev/pipeline/expr"
 	"reprieve.dev/pipeline/redact"
 	"reprieve.dev/pipeline/stage"
-	"reprieve.dev/seal"
 )
 
 // codeExpression as problems spell codes.
@@ -30,18 +29,9 @@ type Plan struct {
 	Config    *config.Worker
 	Pipelines []*PipelinePlan
 
-	digest     string // of the worker file
+	contents   string // of all files
 	owners     []ownerRule
 	objectives []custody.Objective
-}
-
-// Digest is the version of the whole configuration: worker file, pipeline files and policies.
-func (p *Plan) Digest() string {
-	parts := [][]byte{[]byte(p.digest)}
-	for _, pp := range p.Pipelines {
-		parts = append(parts, []byte(pp.File), []byte(pp.Digest), []byte(pp.Policy.Digest()))
-	}
-	return seal.SHA256(seal.LP(parts...))
 }
 
 // PipelinePlan is one checked pipeline file.
@@ -78,6 +68,8 @@ type Files struct {
 // usable only without problems.
 func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Problems) {
 	plan := &Plan{File: f.Worker}
+	files := contents{}
+	opt = files.noting(opt)
 	var ps config.Problems
 	data, p := read(f.Worker, "name the worker file: --config FILE, or REPRIEVE_CONFIG", opt)
 	ps = append(ps, p...)
@@ -86,16 +78,15 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 		plan.Config = w
 		ps = append(ps, p...)
 		if doc != nil && w != nil {
-			plan.digest = doc.Digest()
 			ps = append(ps, checkWorker(w, doc)...)
 			ps = append(ps, plan.ownership(w, doc)...)
 		}
 		ps = ps.Sorted()
 	}
-	files, p := expand(f.Pipelines)
+	found, p := expand(f.Pipelines)
 	ps = append(ps, p...)
 	names := map[string]string{}
-	for _, file := range files {
+	for _, file := range found {
 		pp, p := loadPipeline(file, plan.Config, kinds, opt)
 		ps = append(ps, p...)
 		if pp == nil {
@@ -116,6 +107,8 @@ func Load(f Files, kinds []pipeline.Kind, opt config.Options) (*Plan, config.Pro
 			ps[i].Text = plainSyntax(ps[i].Text)
 		}
 	}
+	plan.named(files)
+	plan.contents = files.digest()
 	return plan, ps
 }
 

@@ -129,7 +129,7 @@ func TestCheckNamesWhatALookupCannotUse(t *testing.T) {
 		`{table: {file: twice.csv, key: code, by: /country, take: {zone: zone}}}`:                                   "line 2 already",
 		`{table: {file: countries.csv, key: code, by: /country, take: {zone: region}}}`:                             `no column "region"`,
 		`{http: {url: "https://a/{/x}", take: {a: /a}, tls: {ca: none.pem}}}`:                                       "none.pem",
-		`{http: {url: "https://a/{/x}", take: {a: /a}, into: /b}}`:                                                  "not available",
+		`{http: {url: "https://a/{/x}", take: {a: /a}, into: b}}`:                                                   "it takes no member",
 		`{http: {url: "https://{/x}/", take: {a: /a}}}`:                                                             "which server is asked",
 		`{headers: {a: 'view.'}, table: {file: countries.csv, key: code, by: /country, take: {zone: zone}}}`:        "headers.a",
 		`{table: {file: countries.csv, key: code, by: country, take: {zone: zone}}, http: {url: "https://a/{/x}"}}`: "http.take",

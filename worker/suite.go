@@ -19,8 +19,9 @@ type Suite struct {
 	Pipeline   string                 `yaml:"pipeline" required:"true" doc:"The pipeline file."`
 	Worker     string                 `yaml:"worker" doc:"The worker file; the one that the command names if not said. Secrets are not needed: fixed keys stand for them."`
 	Env        map[string]string      `yaml:"env" doc:"Variables of the files; the environment is not read."`
-	Schemas    SuiteSchemas           `yaml:"schemas" doc:"What stands for the registry: a folder as try --schemas takes it, or id or GUID to a file, or to a code that asking for it fails with."`
+	Schemas    SuiteSchemas           `yaml:"schemas" doc:"What stands for the registry: a folder as try --schemas takes it, or id or GUID to a file, or to a code that asking for it fails with; a subject to the id of its newest schema."`
 	Lookups    SuiteLookups           `yaml:"lookups" doc:"What stands for HTTP services: answers by the name of the enrich stage, the first that fits the URL."`
+	Tables     SuiteTables            `yaml:"tables" doc:"What stands for the topics of look-ups: by the name of the enrich stage, key to value. Avro values are written as {avro: ID, json: ...}."`
 	Effects    SuiteLookups           `yaml:"effects" doc:"What stands for the services that routes call: answers by the name of the effect, the first that fits the URL. An effect without answers takes every call."`
 	Now        string                 `yaml:"now" default:"2026-01-01T00:00:00Z" doc:"The time to decide at, RFC 3339."`
 	Records    map[string]SuiteRecord `yaml:"records" doc:"Records by name, for from."`
@@ -44,6 +45,9 @@ type SuiteTest struct {
 
 // SuiteLookups are answers by the name of a stage or an effect.
 type SuiteLookups map[string][]SuiteReply
+
+// SuiteTables are rows by the name of a stage and their key.
+type SuiteTables map[string]map[string]*SuiteBytes
 
 // SuiteReply is one answer of an HTTP service.
 type SuiteReply struct {

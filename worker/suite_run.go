@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,7 +141,8 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 	if err != nil {
 		return nil, err
 	}
-	services := &services{suite: s, test: t}
+	m := &maker{suite: s, topic: pp.Config.Source.Topics[0], now: now, registry: registry, read: o.Files.ReadFile}
+	services := &services{ctx: ctx, suite: s, test: t, maker: m}
 	env := pipeline.Env{Log: slog.New(slog.DiscardHandler), Meter: o.Meter, Clock: func() time.Time { return now }, Resource: services.resource}
 	opts, shut, err := pp.Assemble(ctx, plan, keys, env, func(string) (codec.Registry, error) { return registry, nil })
 	if err != nil {
@@ -151,7 +154,6 @@ func runTest(ctx context.Context, s *Suite, t *SuiteTest, plan *Plan, o SuiteOpt
 	trial := engine.NewTrial(opts)
 	effects := Calls(opts.Stages)
 	trial.Answer = func(m *pipeline.Message) *pipeline.Failure { return services.called(ctx, m, effects[m.Topic]) }
-	m := &maker{suite: s, topic: pp.Config.Source.Topics[0], now: now, registry: registry, read: o.Files.ReadFile}
 	tps, recs, err := m.records(ctx, t)
 	if err != nil {
 		return nil, err
@@ -191,8 +193,12 @@ func (s *Suite) registry(read func(string) ([]byte, error)) (codec.Registry, err
 	if s.Schemas.Folder != "" {
 		return codec.Folder(s.at(s.Schemas.Folder))
 	}
-	r := &schemas{ids: map[int32]schemaAnswer{}, guids: map[string]schemaAnswer{}}
+	r := &schemas{ids: map[int32]schemaAnswer{}, guids: map[string]schemaAnswer{}, subjects: map[string]int32{}}
 	for name, what := range s.Schemas.Files {
+		if id, err := strconv.ParseInt(what, 10, 32); err == nil && id >= 0 {
+			r.subjects[name] = int32(id)
+			continue
+		}
 		ref := pipeline.SchemaRef{}
 		if id, err := strconv.ParseInt(name, 10, 32); err == nil && id >= 0 {
 			ref.ID = int32(id)
@@ -222,8 +228,9 @@ func (s *Suite) registry(read func(string) ([]byte, error)) (codec.Registry, err
 }
 
 type schemas struct {
-	ids   map[int32]schemaAnswer
-	guids map[string]schemaAnswer
+	ids      map[int32]schemaAnswer
+	guids    map[string]schemaAnswer
+	subjects map[string]int32 // id of the newest schema
 }
 
 type schemaAnswer struct {
@@ -254,10 +261,21 @@ func (r *schemas) ByGUID(_ context.Context, guid string) (*codec.Schema, *pipeli
 	return a.of(ok, "guid:"+guid)
 }
 
-// services stand for the HTTP services of one test.
+// Latest is the schema that the suite names as a subject's newest, or the code that asking for it fails with.
+func (r *schemas) Latest(ctx context.Context, subject string) (*codec.Schema, *pipeline.Failure) {
+	if id, ok := r.subjects[subject]; ok {
+		return r.ByID(ctx, id)
+	}
+	a, ok := r.guids[strings.ToLower(subject)]
+	return a.of(ok && a.failure != nil, "subject:"+subject)
+}
+
+// services stand for the HTTP services and the topics of look-ups of one test.
 type services struct {
+	ctx   context.Context
 	suite *Suite
 	test  *SuiteTest
+	maker *maker
 
 	mu         sync.Mutex
 	unanswered [][2]string // what, URL
@@ -266,6 +284,30 @@ type services struct {
 func (s *services) resource(kind, name string) (any, error) {
 	if kind == stage.ResourceHTTP {
 		return &service{s, "lookups." + name, name, [2]SuiteLookups{s.test.Lookups, s.suite.Lookups}}, nil
+	}
+	if kind == stage.ResourceTopic {
+		return rows{s, name}, nil
+	}
+	return nil, nil
+}
+
+// rows stand for the topic that a look-up follows.
+type rows struct {
+	of    *services
+	stage string
+}
+
+// Follow gives the rows that the suite has.
+func (r rows) Follow(_, _ string, each func(context.Context, *pipeline.Record) error) (pipeline.Close, error) {
+	table := r.of.suite.Tables[r.stage]
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		value, err := r.of.maker.bytes(r.of.ctx, table[key], nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := each(r.of.ctx, &pipeline.Record{Key: []byte(key), Value: value}); err != nil {
+			return nil, err
+		}
 	}
 	return nil, nil
 }

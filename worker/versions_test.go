@@ -213,7 +213,8 @@ func TestRejectRulesNeedAStageThatAsksThem(t *testing.T) {
 		if got := s.inForce(); got[pipeline.Digest(vb)] != 100 {
 			t.Errorf("in force %v", got)
 		}
-	}, "pipelines/billing.yaml", "  - classify: {policy: ../policies/billing.yaml}\n", "")
+	}, "pipelines/billing.yaml", "  - classify: {policy: ../policies/billing.yaml}\n", "",
+		"pipelines/billing.yaml", ", allow: {billing.invoices.v1: [acme, globex]}", "")
 }
 
 // The platform's bounds clamp what travels, too.

@@ -58,10 +58,10 @@ func (a *app) printConformance(rep *plugins.Conformance) error {
 		c := junitCase{Name: harmless(strconv.Itoa(k.Number) + " " + k.Name), Class: rep.Plugin, Time: "0"}
 		switch evidence := harmless(k.Evidence); k.Result {
 		case "fail":
-			c.Failure = &junitTrouble{Message: evidence}
+			c.Failure = &junitTrouble{Message: evidence, Type: "check"}
 			suite.Failures++
 		case "skip":
-			c.Skipped = &junitTrouble{Message: evidence}
+			c.Skipped = &junitTrouble{Message: evidence, Type: "check"}
 			suite.Skipped++
 		default:
 			c.Output = evidence

@@ -65,6 +65,8 @@ func settingType(t reflect.Type) (kind string, below reflect.Type, suffix string
 		return "secret", nil, ""
 	case reflect.TypeFor[config.Reconcile]():
 		return "here, outcomes, or a section http", nil, ""
+	case reflect.TypeFor[config.Encode]():
+		return "json, or a section {avro: SUBJECT, registry: NAME}", nil, ""
 	case reflect.TypeFor[config.Stage]():
 		return "list of stages", nil, ""
 	case reflect.TypeFor[config.Ledger]():

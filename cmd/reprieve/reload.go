@@ -90,7 +90,7 @@ func (r *reloading) changed() *worker.Worker {
 		logProblems(r.o.Log, err)
 		return nil
 	}
-	if plan.Digest() == r.o.Plan.Digest() {
+	if plan.Contents() == r.o.Plan.Contents() {
 		r.o.Log.Info("reload: the files say what they said before")
 		return nil
 	}

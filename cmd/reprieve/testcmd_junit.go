@@ -39,6 +39,7 @@ type junitCase struct {
 
 type junitTrouble struct {
 	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr"` // some readers refuse a report without it
 	Text    string `xml:",chardata"`
 }
 
@@ -52,7 +53,7 @@ func writeJUnit(file string, out tested) error {
 			c := junitCase{Name: r.Name, Class: s.Pipeline, File: s.File, Time: fmt.Sprintf("%.3f", r.Seconds)}
 			switch {
 			case r.Error != "":
-				c.Error = &junitTrouble{Message: harmless(r.Error)}
+				c.Error = &junitTrouble{Message: harmless(r.Error), Type: "error"}
 				suite.Errors++
 			case !r.OK:
 				var what, text []string
@@ -60,7 +61,7 @@ func writeJUnit(file string, out tested) error {
 					what = append(what, d.What)
 					text = append(text, harmless(fmt.Sprintf("record %d %s %s", d.Record, d.Position, d.What)), "- "+harmless(d.Want), "+ "+harmless(d.Got+" "+d.Reason))
 				}
-				c.Failure = &junitTrouble{Message: harmless("not as expected: " + strings.Join(what, ", ")), Text: strings.Join(text, "\n")}
+				c.Failure = &junitTrouble{Message: harmless("not as expected: " + strings.Join(what, ", ")), Type: "difference", Text: strings.Join(text, "\n")}
 				suite.Failures++
 			}
 			suite.Cases = append(suite.Cases, c)

@@ -60,7 +60,8 @@ func (a *app) tryCmd() *cobra.Command {
 		Long: "Try reads records from standard input, one JSON object a line (topic, partition, offset, timestamp, key, value, headers; bytes\n" +
 			"as {\"text\"}, {\"hex\"} or {\"base64\"}), runs them through the pipeline, and prints a line for each: the decision, class and\n" +
 			"code, the redacted record, and the exact messages that would be written and requests that would be made. Where\n" +
-			"messages are sealed, it is with a key that nobody has.",
+			"messages are sealed, it is with a key that nobody has. Nothing is written or called, but look-ups do ask the services and read the\n" +
+			"topics that they name.",
 		Example: "  reprieve try pipelines/billing.yaml --schemas schemas < records.jsonl",
 		Args:    exactly(1, "one pipeline file"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -16,6 +16,7 @@ type folder struct {
 	ids    map[int32]answer
 	guids  map[string]answer
 	prints map[uint64]*Schema
+	latest map[string]answer // by the name of the file, without its end
 }
 
 type answer struct {
@@ -25,14 +26,15 @@ type answer struct {
 
 // Folder reads a folder of schemas named by id or GUID: 7.avsc, 7.json (JSON Schema), 7.proto,
 // 4f7a...-....avsc. Files with other names are what those may refer to: an Avro file by the full name in it, a JSON Schema or
-// Protobuf file by its path in the folder. A schema that cannot be used is an answer (ERR_SCHEMA_INVALID), not an error.
+// Protobuf file by its path in the folder. An Avro file named as a subject is its newest schema, under the id of the file with the
+// same schema if there is one. A schema that cannot be used is an answer (ERR_SCHEMA_INVALID), not an error.
 // Codes: ERR_INPUT_INVALID.
 func Folder(dir string) (Registry, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodeInputInvalid, dir, "the folder of schemas cannot be read: %w", err)
 	}
-	f := &folder{ids: map[int32]answer{}, guids: map[string]answer{}, prints: map[uint64]*Schema{}}
+	f := &folder{ids: map[int32]answer{}, guids: map[string]answer{}, prints: map[uint64]*Schema{}, latest: map[string]answer{}}
 	type named struct {
 		ref  pipeline.SchemaRef
 		text string
@@ -73,6 +75,15 @@ func Folder(dir string) (Registry, error) {
 			f.prints[a.schema.Fingerprint()] = a.schema
 		}
 	}
+	for _, o := range others[FormatAvro] {
+		var a answer
+		if a.schema, a.failure = ParseSchema(pipeline.SchemaRef{Format: FormatAvro}, o.Text, others[FormatAvro]...); a.schema != nil {
+			if same := f.prints[a.schema.Fingerprint()]; same != nil {
+				a.schema = same
+			}
+		}
+		f.latest[strings.TrimSuffix(o.Name, ".avsc")] = a
+	}
 	return f, nil
 }
 
@@ -108,6 +119,15 @@ func (f *folder) ByGUID(_ context.Context, guid string) (*Schema, *pipeline.Fail
 	a, ok := f.guids[guid]
 	if !ok {
 		return nil, &pipeline.Failure{Code: pipeline.CodeSchemaUnknown, Params: []pipeline.Param{pipeline.Str("schema", "guid:"+guid)}}
+	}
+	return a.schema, a.failure
+}
+
+// Latest returns the schema of a file named as a subject. Codes as ByID.
+func (f *folder) Latest(_ context.Context, subject string) (*Schema, *pipeline.Failure) {
+	a, ok := f.latest[subject]
+	if !ok {
+		return nil, &pipeline.Failure{Code: pipeline.CodeSchemaUnknown, Params: []pipeline.Param{pipeline.Str("schema", "subject:"+subject)}}
 	}
 	return a.schema, a.failure
 }

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"reprieve.dev/config"
@@ -12,7 +13,7 @@ import (
 // EnrichSettings of an enrich stage.
 type EnrichSettings struct {
 	HTTP    *HTTPLookup       `yaml:"http" doc:"A question over HTTP for each record; its answer becomes headers."`
-	Table   *TableLookup      `yaml:"table" doc:"A row of a file for each record; it becomes headers."`
+	Table   *TableLookup      `yaml:"table" doc:"A row of a file or of a compacted topic for each record; it becomes headers."`
 	Headers map[string]string `yaml:"headers" doc:"Header name to CEL expression over view, headers, key and topic; it sees what http and table added. A null result adds no header."`
 }
 
@@ -27,7 +28,7 @@ func (s *EnrichSettings) Validate(n config.Node) config.Problems {
 func enrichKind() pipeline.Kind {
 	return pipeline.Kind{
 		Name: "enrich", Phase: pipeline.PhaseEnrich,
-		Doc:      "Adds headers to what leaves. The value stays the source's bytes.",
+		Doc:      "Adds headers to what leaves, and members to a value that route.encode writes anew.",
 		Settings: func() any { return &EnrichSettings{} },
 		Build:    buildEnrich,
 	}
@@ -66,17 +67,36 @@ func buildEnrich(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close
 		}
 		return 1
 	})
-	var shut pipeline.Close
-	var err error
+	var closers []pipeline.Close
+	shut := func() error {
+		var errs []error
+		for _, c := range closers {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}
+	add := func(c pipeline.Close, err error) error {
+		if c != nil {
+			closers = append(closers, c)
+		}
+		if err != nil {
+			return errors.Join(err, shut())
+		}
+		return nil
+	}
 	if set.Table != nil {
-		if e.table, err = buildTableLookup(set.Table, env); err != nil {
+		t, c, err := buildTableLookup(set.Table, env)
+		if err := add(c, err); err != nil {
 			return nil, nil, err
 		}
+		e.table = t
 	}
 	if set.HTTP != nil {
-		if e.http, shut, err = buildHTTPLookup(set.HTTP, env); err != nil {
+		h, c, err := buildHTTPLookup(set.HTTP, env)
+		if err := add(c, err); err != nil {
 			return nil, nil, err
 		}
+		e.http = h
 	}
 	return e, shut, nil
 }

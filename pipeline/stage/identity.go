@@ -83,11 +83,14 @@ func (id *Identity) Identify(topic string, r *pipeline.Record, v pipeline.View) 
 		EventID: id.event.text(topic, r, v), Entity: id.entity.text(topic, r, v), BusinessID: id.business.text(topic, r, v),
 		Token: id.token.text(topic, r, v), Version: id.version.text(topic, r, v),
 	}
-	t := id.tenant.text(topic, r, v)
-	if id.fixed != "" {
-		t = id.fixed
-	}
 	allowed, checked := id.allow[topic]
+	t := id.fixed
+	switch {
+	case t != "":
+	case id.tenant.topic && checked: // its name stands for the tenant that it is for
+	default:
+		t = id.tenant.text(topic, r, v)
+	}
 	switch {
 	case t != "" && (!checked || slices.Contains(allowed, t)):
 		out.Tenant = t
@@ -105,6 +108,12 @@ func (id *Identity) Check(topic string, r *pipeline.Record, v pipeline.View) (pi
 	allowed, checked := id.allow[topic]
 	if !checked || id.fixed != "" {
 		return "", true
+	}
+	if id.tenant.topic { // its name stands for the tenant that it is for
+		if len(allowed) == 1 {
+			return "", true
+		}
+		return pipeline.CodeTenantUnreadable, false
 	}
 	t := id.tenant.bytes(topic, r, v)
 	if len(t) == 0 {

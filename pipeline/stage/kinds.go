@@ -15,6 +15,7 @@ const (
 	ResourceIdentity = "identity" // *Identity of the pipeline
 	ResourceHashKey  = "hash"     // []byte, the key of hashing and tokenising
 	ResourceFile     = "file"     // []byte of a file, by its path from the folder of the pipeline file
+	ResourceTopic    = "topic"    // Follower, by the stage's name
 	ResourceEach     = "each"     // bool: outage: quarantine, each record asks the service that it needs itself; ERR_CONFIG_REFERENCE: it does not
 	ResourceHTTP     = "http"     // call.Doer that stands for the service of a stage, by the stage's name; ERR_CONFIG_REFERENCE: the service itself
 )

@@ -42,9 +42,12 @@ func (m *Missing) check(n config.Node, take map[string]string) (ps config.Proble
 }
 
 // checkTake judges the headers that a look-up sets and where their values stand.
-func checkTake(n config.Node, take map[string]string, pointers bool) (ps config.Problems) {
-	if len(take) == 0 {
+func checkTake(n config.Node, take map[string]string, into string, pointers bool) (ps config.Problems) {
+	if len(take) == 0 && into == "" {
 		ps = append(ps, n.Problem("take", config.CodeMissing, "the answer is not used", "write take: {HEADER: /path}"))
+	}
+	if strings.HasPrefix(into, "/") {
+		ps = append(ps, n.Problem("into", config.CodeValue, "it is the name of a member of the value, not a path", "write "+strings.TrimLeft(into, "/")))
 	}
 	for _, name := range sorted(take) {
 		at := "take." + name
@@ -67,7 +70,8 @@ type taken struct {
 	def    []byte
 }
 
-// answer holds the text of each taken value; nil is absent. It is shared by all records that get it and never changed.
+// answer holds the text of each taken value; nil is absent. Where a member of the value takes the whole answer, its JSON is the last.
+// It is shared by all records that get it and never changed.
 type answer [][]byte
 
 // sink of a look-up: what becomes of records that have an answer and of those that have none.
@@ -75,10 +79,11 @@ type outcome struct {
 	name    string // of the stage
 	missing string
 	take    []taken // by header, so that the output does not depend on the order of a map
+	into    string  // member of the value that takes the whole answer; "" is none
 }
 
-func newOutcome(name string, take map[string]string, m Missing) outcome {
-	o := outcome{name: name, missing: m.Missing}
+func newOutcome(name string, take map[string]string, into string, m Missing) outcome {
+	o := outcome{name: name, missing: m.Missing, into: into}
 	for _, h := range sorted(take) {
 		o.take = append(o.take, taken{h, take[h], []byte(m.Default[h])})
 	}
@@ -102,6 +107,42 @@ func (o *outcome) set(b *pipeline.Batch, i int, a answer) {
 		}
 		b.Outs[i].Add = append(b.Outs[i].Add, pipeline.Header{Name: t.header, Value: v})
 	}
+	if o.into != "" {
+		b.Join(i, o.into, a[len(o.take)])
+	}
+}
+
+// whole adds the JSON of a whole answer, if a member of the value takes it.
+func (o *outcome) whole(a answer, v pipeline.View) answer {
+	if o.into == "" {
+		return a
+	}
+	text, err := v.AppendJSON(nil)
+	if err != nil { // it was validated: a JSON view appends its own bytes
+		panic(err)
+	}
+	return append(a, text)
+}
+
+// paths are where the taken values stand in a document.
+func (o *outcome) paths() (out []*pipeline.Path, err error) {
+	for _, t := range o.take {
+		p, err := pipeline.NewPath(t.from)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// of is the answer that a document gives.
+func (o *outcome) of(v pipeline.View, paths []*pipeline.Path) answer {
+	a := make(answer, len(paths), len(paths)+1)
+	for k, p := range paths {
+		a[k] = textAt(v, p)
+	}
+	return o.whole(a, v)
 }
 
 // none is a record that has no answer; what says which part of the question or the answer is not there, without payload.

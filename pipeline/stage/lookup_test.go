@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func (noMeter) Add(float64)     {}
 func (noMeter) Set(float64)     {}
 func (noMeter) Observe(float64) {}
 
-func newLane(t testing.TB, enrich string, files map[string]string) *lane {
+func newLane(t testing.TB, enrich string, files map[string]string, topics ...stage.Follower) *lane {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -60,6 +61,8 @@ func newLane(t testing.TB, enrich string, files map[string]string) *lane {
 				return id, nil
 			case stage.ResourceFile:
 				return os.ReadFile(filepath.Join(dir, name))
+			case stage.ResourceTopic:
+				return topics[0], nil
 			}
 			return nil, pipeline.Errorf(pipeline.CodeConfigReference, name, "no %s", kind)
 		}}
@@ -333,7 +336,17 @@ func TestSettingsThatCannotWorkAreProblems(t *testing.T) {
 		`{http: {url: "https://a/{/x}"}}`:                                                                           "http.take",
 		`{http: {url: "https://a/{/x}", take: {a: a}}}`:                                                             "a path starts with '/'",
 		`{http: {url: "https://a/{/x}", take: {reprieve-tenant: /a}}}`:                                              "the platform's own",
-		`{http: {url: "https://a/{/x}", take: {a: /a}, into: /b}}`:                                                  "ERR_NOT_AVAILABLE",
+		`{http: {url: "https://a/{/x}", take: {a: /a}, into: /b}}`:                                                  "the name of a member",
+		`{table: {by: /a, take: {a: /a}}}`:                                                                          "it is required, or topic",
+		`{table: {file: t.csv, topic: t, key: id, by: /a, take: {a: /a}}}`:                                          "a file or a topic, not both",
+		`{table: {topic: t, by: /a, take: {a: /a}, format: csv}}`:                                                   "json or avro",
+		`{table: {topic: t, by: /a, take: {a: /a}, format: avro}}`:                                                  "needs a schema registry",
+		`{table: {topic: t, by: /a, take: {a: /a}, registry: main}}`:                                                "json has no schema",
+		`{table: {topic: t, by: /a, take: {a: /a}, key: id}}`:                                                       "by the record's key",
+		`{table: {topic: t, by: /a, take: {a: a}}}`:                                                                 "a path starts with '/'",
+		`{table: {file: t.csv, key: id, by: /a, into: row}}`:                                                        "columns of csv have no types",
+		`{table: {file: t.csv, key: id, by: /a, take: {a: a}, cluster: main}}`:                                      "only read beside topic",
+		`{table: {file: t.csv, by: /a, take: {a: a}}}`:                                                              "it is required beside file",
 		`{http: {url: "https://a/{/x}", take: {a: /a}, missing: default}}`:                                          "has no default",
 		`{http: {url: "https://a/{/x}", take: {a: /a}, missing: default, default: {a: x, b: y}}}`:                   "no header of take",
 		`{http: {url: "https://a/{/x}", take: {a: /a}, default: {a: x}}}`:                                           "only read with missing: default",
@@ -391,5 +404,50 @@ func TestARememberedAnswerCostsARecordNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(20, round); n > 0 && !raceEnabled {
 			t.Errorf("%s: %v allocations for 100 records", name, n)
 		}
+	}
+}
+
+// All partitions share the calls that a service is asked at once.
+func TestPartitionsShareTheBulkheadOfALookup(t *testing.T) {
+	const most = 2
+	var now, peak atomic.Int32
+	came, gate := make(chan struct{}, 100), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); p = peak.Load() {
+		}
+		came <- struct{}{}
+		<-gate
+		fmt.Fprint(w, `{"tier":"gold"}`)
+	}))
+	t.Cleanup(s.Close)
+	l := newLane(t, fmt.Sprintf(`{http: {url: "%s/{/account}", timeout: 60s, concurrency: %d, take: {tier: /tier}}}`, s.URL, most), nil)
+	var wg sync.WaitGroup
+	for p := range 3 {
+		wg.Go(func() {
+			var values []string
+			for i := range 4 {
+				values = append(values, fmt.Sprintf(`{"account":"A-%d-%d"}`, p, i))
+			}
+			for _, got := range l.run(values...) {
+				if got != "tier=gold" {
+					t.Errorf("partition %d: %s", p, got)
+				}
+			}
+		})
+	}
+	for range most {
+		<-came
+	}
+	select {
+	case <-came:
+		t.Errorf("more than %d calls at once", most)
+	case <-time.After(100 * time.Millisecond): // time for one that should not come
+	}
+	close(gate)
+	wg.Wait()
+	if peak.Load() > most {
+		t.Errorf("%d calls at once, want %d at most", peak.Load(), most)
 	}
 }

@@ -21,7 +21,7 @@ type HTTPLookup struct {
 	Concurrency int                      `yaml:"concurrency" default:"16" doc:"Calls at once, of all partitions."`
 	Cache       LookupCache              `yaml:"cache" doc:"How long answers are remembered."`
 	Limit       config.Size              `yaml:"limit" default:"64KiB" doc:"Of one answer."`
-	Take        map[string]string        `yaml:"take" required:"true" doc:"Header name to JSON pointer into the answer. Later conditions and headers see it as headers. An answer is not redacted: take only what may leave."`
+	Take        map[string]string        `yaml:"take" doc:"Header name to JSON pointer into the answer. Later conditions and headers see it as headers. An answer is not redacted: take only what may leave."`
 	Missing     `yaml:",inline"`
 	Into        string `yaml:"into" doc:"Member of the value that takes the answer; needs route.encode, which is not available in this version."`
 }
@@ -64,11 +64,7 @@ func (h *HTTPLookup) Validate(n config.Node) (ps config.Problems) {
 			bad("headers."+name, "it cannot be sent: "+why, "")
 		}
 	}
-	if h.Into != "" {
-		ps = append(ps, n.Problem("into", string(pipeline.CodeNotYet), "answers in the value need route.encode, which is not available in this version",
-			"take what is needed as headers"))
-	}
-	return append(append(ps, checkTake(n, h.Take, true)...), h.check(n, h.Take)...)
+	return append(append(ps, checkTake(n, h.Take, h.Into, true)...), h.check(n, h.Take)...)
 }
 
 // httpLookup asks a service about each record of a batch; what is not remembered is asked at once, not one after the other.
@@ -101,7 +97,7 @@ func buildHTTPLookup(h *HTTPLookup, env pipeline.Env) (*httpLookup, pipeline.Clo
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &httpLookup{outcome: newOutcome(env.Name, h.Take, h.Missing), url: t, parallel: h.Concurrency, healthy: func() bool { return true },
+	l := &httpLookup{outcome: newOutcome(env.Name, h.Take, h.Into, h.Missing), url: t, parallel: h.Concurrency, healthy: func() bool { return true },
 		slot: pipeline.NewSlot(env.Layout, func() *httpScratch { return &httpScratch{at: map[string]int{}} })}
 	if t.Named() {
 		if l.id, err = resource[*Identity](env, ResourceIdentity, ""); err != nil {
@@ -137,13 +133,9 @@ func (l *httpLookup) parser(limit int64) (func([]byte) (answer, *pipeline.Failur
 	if err != nil {
 		return nil, err
 	}
-	var paths []*pipeline.Path
-	for _, t := range l.take {
-		p, err := pipeline.NewPath(t.from)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, p)
+	paths, err := l.paths()
+	if err != nil {
+		return nil, err
 	}
 	return func(body []byte) (answer, *pipeline.Failure) {
 		if body == nil {
@@ -154,11 +146,7 @@ func (l *httpLookup) parser(limit int64) (func([]byte) (answer, *pipeline.Failur
 		if f != nil {
 			return nil, &pipeline.Failure{Code: pipeline.CodeHTTPAnswer, Params: []pipeline.Param{pipeline.Str("target", l.name), pipeline.Str("what", "not JSON")}}
 		}
-		a := make(answer, len(paths))
-		for k, p := range paths {
-			a[k] = textAt(v, p)
-		}
-		return a, nil
+		return l.of(v, paths), nil
 	}, nil
 }
 

@@ -16,14 +16,19 @@ import (
 	"reprieve.dev/pipeline/codec"
 )
 
-// TableLookup is the section table of an enrich stage: a file of rows that is read once, when the pipeline starts.
+// TableLookup is the section table of an enrich stage: a file of rows that is read once, when the pipeline starts, or a compacted topic
+// that is followed.
 type TableLookup struct {
-	File    string            `yaml:"file" required:"true" doc:"CSV with a header row, or JSON lines; from the folder of the pipeline file. Read when the pipeline starts."`
-	Format  string            `yaml:"format" enum:"csv,jsonl" doc:"What the file is; by its name if not said (.csv, .jsonl, .ndjson)."`
-	Key     string            `yaml:"key" required:"true" doc:"Column (csv) or JSON pointer (jsonl) that tells rows apart: each value stands once."`
-	By      string            `yaml:"by" required:"true" doc:"What is looked up: a JSON pointer into the record, header:NAME, or key. It is compared as text."`
-	Take    map[string]string `yaml:"take" required:"true" doc:"Header name to column (csv) or JSON pointer (jsonl)."`
-	Missing `yaml:",inline"`
+	File     string            `yaml:"file" doc:"CSV with a header row, or JSON lines; from the folder of the pipeline file. Read when the pipeline starts."`
+	Topic    string            `yaml:"topic" doc:"Compacted topic instead of a file: the newest record of each key is its row, and a delete marker takes it away. It is read to its end before the pipeline starts, and then about each second."`
+	Cluster  string            `yaml:"cluster" doc:"Cluster of the topic; that of the source if not said."`
+	Format   string            `yaml:"format" enum:"csv,jsonl,json,avro" doc:"What the file is (csv, jsonl), by its name if not said; what values of the topic are (json, avro), json if not said."`
+	Registry string            `yaml:"registry" doc:"Name of the schema registry of a topic's avro values."`
+	Key      string            `yaml:"key" doc:"Column (csv) or JSON pointer (jsonl) that tells rows of a file apart: each value stands once. Rows of a topic are told apart by the record's key, as text."`
+	By       string            `yaml:"by" required:"true" doc:"What is looked up: a JSON pointer into the record, header:NAME, or key. It is compared as text."`
+	Take     map[string]string `yaml:"take" doc:"Header name to column (csv) or JSON pointer."`
+	Into     string            `yaml:"into" doc:"Member of the value that takes the whole row, when route.encode writes the value anew; not of csv, whose columns have no types. A row is not redacted."`
+	Missing  `yaml:",inline"`
 }
 
 // The most that a table may have: it is kept in memory.
@@ -36,6 +41,9 @@ func (t *TableLookup) format() string {
 	if t.Format != "" {
 		return t.Format
 	}
+	if t.Topic != "" {
+		return codec.FormatJSON
+	}
 	switch strings.ToLower(filepath.Ext(t.File)) {
 	case ".csv":
 		return "csv"
@@ -47,17 +55,53 @@ func (t *TableLookup) format() string {
 
 // Validate checks the form.
 func (t *TableLookup) Validate(n config.Node) (ps config.Problems) {
-	if t.File != "" && t.format() == "" {
-		ps = append(ps, n.Problem("format", config.CodeMissing, "the file's name does not say what it is", "add format: csv or format: jsonl"))
-	}
-	lines := t.format() == "jsonl"
-	if t.Key != "" && lines && t.Key[0] != '/' {
-		ps = append(ps, n.Problem("key", config.CodeValue, "a path starts with '/'", "write /"+t.Key))
+	bad := func(path, code, text, suggestion string) { ps = append(ps, n.Problem(path, code, text, suggestion)) }
+	format := t.format()
+	switch {
+	case t.File == "" && t.Topic == "":
+		bad("file", config.CodeMissing, "it is required, or topic", "for example file: accounts.csv")
+	case t.File != "" && t.Topic != "":
+		bad("topic", config.CodeValue, "a table is a file or a topic, not both", "use another enrich stage for the other one")
+	case t.Topic != "":
+		t.checkTopic(bad)
+	default:
+		switch {
+		case format == "":
+			bad("format", config.CodeMissing, "the file's name does not say what it is", "add format: csv or format: jsonl")
+		case format != "csv" && format != "jsonl":
+			bad("format", config.CodeValue, "a file is csv or jsonl", "write csv or jsonl")
+		case format == "csv" && t.Into != "":
+			bad("into", config.CodeValue, "columns of csv have no types", "use take, or a file of JSON lines")
+		}
+		if t.Key == "" {
+			bad("key", config.CodeMissing, "it is required beside file", "name the column, or the JSON pointer, that tells rows apart")
+		} else if format == "jsonl" && t.Key[0] != '/' {
+			bad("key", config.CodeValue, "a path starts with '/'", "write /"+t.Key)
+		}
+		for path, text := range map[string]string{"cluster": t.Cluster, "registry": t.Registry} {
+			if text != "" {
+				bad(path, config.CodeValue, "it is only read beside topic", "leave it out")
+			}
+		}
 	}
 	if t.By != "" && t.By != "key" && t.By[0] != '/' && (!strings.HasPrefix(t.By, "header:") || t.By == "header:") {
-		ps = append(ps, n.Problem("by", config.CodeValue, "it is neither a path, a header nor the key", "write /"+t.By+" for a field, header:"+t.By+" for a header, or key"))
+		bad("by", config.CodeValue, "it is neither a path, a header nor the key", "write /"+t.By+" for a field, header:"+t.By+" for a header, or key")
 	}
-	return append(append(ps, checkTake(n, t.Take, lines)...), t.check(n, t.Take)...)
+	return append(append(ps, checkTake(n, t.Take, t.Into, format != "csv")...), t.check(n, t.Take)...)
+}
+
+func (t *TableLookup) checkTopic(bad func(path, code, text, suggestion string)) {
+	switch format := t.format(); {
+	case format != codec.FormatJSON && format != codec.FormatAvro:
+		bad("format", config.CodeValue, "values of a topic are json or avro", "write json or avro")
+	case format == codec.FormatAvro && t.Registry == "":
+		bad("registry", config.CodeMissing, "avro needs a schema registry", "write registry: main")
+	case format == codec.FormatJSON && t.Registry != "":
+		bad("registry", config.CodeValue, "json has no schema", "leave it out, or write format: avro")
+	}
+	if t.Key != "" {
+		bad("key", config.CodeValue, "rows of a topic are told apart by the record's key", "leave it out")
+	}
 }
 
 // Table is the content of a file: an answer for each key. It is immutable.
@@ -71,7 +115,7 @@ func (t *TableLookup) ReadTable(data []byte) (*Table, error) {
 	if len(data) > maxTableBytes {
 		return nil, pipeline.Errorf(pipeline.CodeInputInvalid, t.File, "the table has %d bytes; at most %d are kept in memory", len(data), maxTableBytes)
 	}
-	r := tableReader{file: t.File, key: t.Key, columns: newOutcome("", t.Take, t.Missing).take, out: &Table{rows: map[string]answer{}}, lines: map[string]int{}}
+	r := tableReader{file: t.File, key: t.Key, columns: newOutcome("", t.Take, t.Into, t.Missing), out: &Table{rows: map[string]answer{}}, lines: map[string]int{}}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	var err error
 	if t.format() == "jsonl" {
@@ -88,7 +132,7 @@ func (t *TableLookup) ReadTable(data []byte) (*Table, error) {
 type tableReader struct {
 	file    string
 	key     string
-	columns []taken
+	columns outcome
 	out     *Table
 	lines   map[string]int // of each key, to name the first of two
 }
@@ -132,9 +176,9 @@ func (r *tableReader) csv(data []byte) error {
 	if err != nil {
 		return err
 	}
-	columns := make([]int, len(r.columns))
+	columns := make([]int, len(r.columns.take))
 	for k := range columns {
-		if columns[k], err = at(r.columns[k].from); err != nil {
+		if columns[k], err = at(r.columns.take[k].from); err != nil {
 			return err
 		}
 	}
@@ -169,11 +213,9 @@ func (r *tableReader) jsonl(data []byte) error {
 	if err != nil {
 		return err
 	}
-	paths := make([]*pipeline.Path, len(r.columns))
-	for k := range paths {
-		if paths[k], err = pipeline.NewPath(r.columns[k].from); err != nil {
-			return err
-		}
+	paths, err := r.columns.paths()
+	if err != nil {
+		return err
 	}
 	s := codec.NewScratch()
 	var none context.Context // JSON asks no registry
@@ -188,11 +230,7 @@ func (r *tableReader) jsonl(data []byte) error {
 		if f != nil {
 			return r.bad(line, "%s", f.Reason())
 		}
-		a := make(answer, len(paths))
-		for k, p := range paths {
-			a[k] = textAt(v, p)
-		}
-		if err := r.add(line, string(textAt(v, key)), a); err != nil {
+		if err := r.add(line, string(textAt(v, key)), r.columns.of(v, paths)); err != nil {
 			return err
 		}
 	}
@@ -203,20 +241,27 @@ func (r *tableReader) jsonl(data []byte) error {
 type tableLookup struct {
 	outcome
 	by    place
-	table *Table
+	table *Table    // of a file
+	topic *topicRow // else
 }
 
-func buildTableLookup(t *TableLookup, env pipeline.Env) (*tableLookup, error) {
+func buildTableLookup(t *TableLookup, env pipeline.Env) (*tableLookup, pipeline.Close, error) {
+	l := &tableLookup{outcome: newOutcome(env.Name, t.Take, t.Into, t.Missing)}
+	var err error
+	if l.by, err = newPlace(t.By); err != nil {
+		return nil, nil, err
+	}
+	if t.Topic != "" {
+		var shut pipeline.Close
+		l.topic, shut, err = followTopic(t, l.outcome, env)
+		return l, shut, err
+	}
 	data, err := resource[[]byte](env, ResourceFile, t.File)
 	if err != nil {
-		return nil, err
-	}
-	l := &tableLookup{outcome: newOutcome(env.Name, t.Take, t.Missing)}
-	if l.by, err = newPlace(t.By); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l.table, err = t.ReadTable(data)
-	return l, err
+	return l, nil, err
 }
 
 func (l *tableLookup) process(b *pipeline.Batch) {
@@ -238,7 +283,14 @@ func (l *tableLookup) process(b *pipeline.Batch) {
 			l.none(b, i, "no key")
 			continue
 		}
-		if a, ok := l.table.rows[string(key)]; ok {
+		var a answer
+		var ok bool
+		if l.topic != nil {
+			a, ok = l.topic.row(key)
+		} else {
+			a, ok = l.table.rows[string(key)]
+		}
+		if ok {
 			l.set(b, i, a)
 		} else {
 			l.none(b, i, "no entry")

@@ -14,8 +14,9 @@ import (
 
 // RouteSettings of a route stage.
 type RouteSettings struct {
-	Rules   []RouteRule  `yaml:"rules" doc:"Tried in order; the first whose condition holds decides."`
-	Default *Destination `yaml:"default" doc:"Where a record goes that no rule matched; without it such a record is quarantined."`
+	Rules   []RouteRule   `yaml:"rules" doc:"Tried in order; the first whose condition holds decides."`
+	Default *Destination  `yaml:"default" doc:"Where a record goes that no rule matched; without it such a record is quarantined."`
+	Encode  config.Encode `yaml:"encode" doc:"How the value that leaves is written anew, with what enrich stages gave it (into); if not said it is the source's bytes, redacted in place. A view becomes JSON, or a record of the newest schema of a subject; what does not fit that schema is quarantined. A delete marker stays one."`
 }
 
 // RouteRule is one destination under a condition.
@@ -106,6 +107,7 @@ type route struct {
 	rules   []routeRule
 	other   destination
 	effects []*effect
+	encode  *encoder // nil: the source's bytes leave
 }
 
 type routeRule struct {
@@ -151,6 +153,12 @@ func buildRoute(settings any, env pipeline.Env) (pipeline.Stage, pipeline.Close,
 	if s.Default != nil {
 		r.other = destination{s.Default.Topic, effects[s.Default.HTTP]}
 	}
+	if s.Encode.Format != "" {
+		var err error
+		if r.encode, err = buildEncoder(&s.Encode, env); err != nil {
+			return nil, nil, errors.Join(err, shut())
+		}
+	}
 	return r, shut, nil
 }
 
@@ -175,8 +183,16 @@ func (r *route) Unhealthy(f *pipeline.Failure) bool {
 
 // Process sets the target of each live record. A condition that fails fails the record with ERR_ROUTE_RULE; a record without a
 // destination is ERR_ROUTE_NONE. One that a call cannot be made of is ERR_HTTP_REQUEST, or ERR_REDACT_IDENTITY when redaction
-// changed what the call would be addressed or recognised by.
-func (r *route) Process(_ context.Context, b *pipeline.Batch) error {
+// changed what the call would be addressed or recognised by. With encode, a value that cannot be written anew is ERR_ROUTE_ENCODE.
+func (r *route) Process(ctx context.Context, b *pipeline.Batch) error {
+	r.direct(b)
+	if r.encode != nil {
+		r.encode.process(ctx, b)
+	}
+	return nil
+}
+
+func (r *route) direct(b *pipeline.Batch) {
 records:
 	for i := range b.Recs {
 		if !b.Live(i) {
@@ -199,7 +215,6 @@ records:
 		}
 		r.send(b, i, &r.other)
 	}
-	return nil
 }
 
 func (r *route) send(b *pipeline.Batch, i int, to *destination) {

@@ -49,13 +49,19 @@ func TestReloadAppliesWhollyOrNotAtAll(t *testing.T) {
 	l.Write(msgs[1000:2000])
 	l.Until(time.Minute, "the second thousand", func() bool { return total() == 2000 })
 
+	l.Edit("pipelines/adjustments.yaml", `"eu" : "row"'`, `"half" : "half"'`) // is right by itself
 	l.Edit("pipelines/billing.yaml", "quarantine: {topic:", "quarantien: {topic:")
 	w.Reload()
 	l.Until(time.Minute, "the refusal", func() bool { return strings.Contains(w.Log(), "did you mean quarantine") })
+	others := billing.Generator{Seed: 4, Count: 100}
+	for m := range others.Adjustments() {
+		m.Topic, m.Partition = l.Topic(m.Topic), -1
+		msgs = append(msgs, m)
+	}
 	l.Write(msgs[2000:])
-	l.Until(time.Minute, "the last thousand", func() bool { return total() == 3000 })
+	l.Until(time.Minute, "the last thousand, and a hundred of the other pipeline", func() bool { return total() == 3100 })
 	got := region()
-	if got["eu"]+got["row"] != 1000 || got["europe"]+got["elsewhere"] != 2000 {
+	if got["eu"]+got["row"] != 1100 || got["europe"]+got["elsewhere"] != 2000 {
 		t.Errorf("regions %v", got)
 	}
 
