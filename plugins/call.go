@@ -35,6 +35,7 @@ func (r *remote) call(ctx context.Context, at **process, p *process, w work, req
 		return reply, nil
 	}
 	lost := func() { p.end(); *at = nil }
+	heavy := p.codec.over.Swap(false)
 	switch code := status.Code(err); {
 	case r.h.isClosing():
 		lost()
@@ -51,13 +52,18 @@ func (r *remote) call(ctx context.Context, at **process, p *process, w work, req
 		lost()
 		r.blame(1)
 		exit, last := p.runner.exit(), p.runner.diary.last()
+		r.words = last
 		r.h.log.Warn("plugin crashed", "plugin", r.info.Ref(), "exit", exit, "records", n, "last", last)
 		return nil, r.failure(pipeline.CodePluginCrashed, "exit: "+exit, nil)
-	case code == codes.ResourceExhausted:
+	case code == codes.ResourceExhausted || heavy:
 		if n == 1 {
 			r.blame(1)
 		}
-		return nil, r.failure(pipeline.CodePluginAnswer, "the answer is too large", nil)
+		what := "the answer is too large"
+		if heavy {
+			what = "the answer holds too many parts"
+		}
+		return nil, r.failure(pipeline.CodePluginAnswer, what, nil)
 	default:
 		r.blame(1)
 		r.h.log.Warn("plugin answered an error", "plugin", r.info.Ref(), "status", code.String(), "text", p.runner.diary.clean(status.Convert(err).Message()))

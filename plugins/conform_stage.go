@@ -3,7 +3,9 @@ package plugins
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -18,16 +20,17 @@ import (
 func liveRecords(values ...[]byte) []*wire.LiveRecord {
 	out := make([]*wire.LiveRecord, len(values))
 	for i, v := range values {
-		r := pipeline.Record{Offset: int64(i), TimeMS: 1_700_000_000_000 + int64(i), TimeType: pipeline.TimeCreate}
-		out[i] = &wire.LiveRecord{Offset: r.Offset, TimeMs: r.TimeMS, TimeType: r.TimeType.String(), Key: &wire.Nullable{Value: []byte("key")},
-			Value: &wire.Nullable{Value: v}, Schema: "json"}
+		key := fmt.Appendf(nil, "key-%d", i)
+		r := pipeline.Record{Offset: int64(i), TimeMS: 1_700_000_000_000 + 86_400_000*int64(i), TimeType: pipeline.TimeCreate}
+		out[i] = &wire.LiveRecord{Offset: r.Offset, TimeMs: r.TimeMS, TimeType: r.TimeType.String(), Key: &wire.Nullable{Value: key},
+			Value: &wire.Nullable{Value: v}, Headers: &wire.Headers{Header: []*wire.Header{{Name: "number", Value: key}}}, Schema: "json"}
 	}
 	return out
 }
 
 // process asks for the marks of records in batches of a size, from a fresh process.
-func (j *judge) process(config string, in []*wire.LiveRecord, size int) ([]*wire.Mark, error) {
-	r, err := j.remote(config)
+func (j *judge) process(pkg *loaded, config string, in []*wire.LiveRecord, size int) ([]*wire.Mark, error) {
+	r, err := j.remote(pkg, config)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +48,14 @@ func (j *judge) process(config string, in []*wire.LiveRecord, size int) ([]*wire
 			}
 		}
 		ctx, cancel := context.WithTimeout(j.ctx, j.h.o.Call)
-		reply, err := r.proc.client.Process(ctx, &wire.ProcessRequest{Batch: 1, Topic: "conformance", Records: sent})
+		number := drawn() >> 16
+		reply, err := r.proc.client.Process(ctx, &wire.ProcessRequest{Batch: number, Topic: "conformance", Records: sent})
 		cancel()
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%s", r.proc.runner.diary.clean(err.Error()))
-		case len(reply.Records) != len(batch) || reply.Batch != 1:
-			return nil, fmt.Errorf("%d marks for %d records, batch %d", len(reply.Records), len(batch), reply.Batch)
+			return nil, errors.New(r.proc.trouble(err))
+		case len(reply.Records) != len(batch) || reply.Batch != number:
+			return nil, fmt.Errorf("%d marks for %d records, batch %d for %d", len(reply.Records), len(batch), reply.Batch, number)
 		}
 		for i, m := range reply.Records {
 			if m.GetOffset() != batch[i].Offset {
@@ -76,7 +80,7 @@ func (j *judge) marks() {
 			continue
 		}
 		n++
-		got, err := j.process(v.Config, liveRecords([]byte(v.Value)), 1)
+		got, err := j.process(j.pkg, v.Config, liveRecords([]byte(v.Value)), 1)
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", v.Name, err))
 			continue
@@ -126,27 +130,52 @@ func differs(want *Marks, got *wire.Mark) string {
 	return ""
 }
 
-// sameMarks: hostile records, other processes and other batches give the same marks.
+// sameMarks: hostile records, other processes, batches and orders, another time and another machine give the same marks.
 func (j *judge) sameMarks() {
 	const check = "gives the same marks"
 	in := liveRecords(j.corpus()...)
-	first, err := j.process(j.config(), in, wire.BatchDefault)
+	first := map[int64]*wire.Mark{}
+	marks, err := j.process(j.pkg, j.config(), in, wire.BatchDefault)
 	if err != nil {
 		j.add(check, "fail", "%v", err)
 		return
 	}
-	for _, size := range []int{wire.BatchDefault, 1, 7, wire.BatchMost} {
-		again, err := j.process(j.config(), in, size)
+	for _, m := range marks {
+		first[m.Offset] = m
+	}
+	again := func(pkg *loaded, in []*wire.LiveRecord, size int) error {
+		marks, err := j.process(pkg, j.config(), in, size)
 		if err != nil {
+			return err
+		}
+		for i, m := range marks {
+			if !proto.Equal(first[m.Offset], m) {
+				return fmt.Errorf("another mark for record %d of %d, %s", i+1, len(in), show(in[i].GetValue().GetValue()))
+			}
+		}
+		return nil
+	}
+	for _, size := range []int{wire.BatchDefault, 1, 7, wire.BatchMost} {
+		if err := again(j.pkg, in, size); err != nil {
 			j.add(check, "fail", "batches of %d: %v", size, err)
 			return
 		}
-		for i := range first {
-			if !proto.Equal(first[i], again[i]) {
-				j.add(check, "fail", "batches of %d give another mark for record %d", size, i)
-				return
-			}
-		}
 	}
-	j.add(check, "pass", "%d records, among them null, empty, deep, large, truncated and not UTF-8: five processes and batches of 1, 7, 64 and 512 agree", len(in))
+	other := slices.Clone(in)
+	rand.Shuffle(len(other), func(a, b int) { other[a], other[b] = other[b], other[a] })
+	if err := again(j.pkg, other, 1+rand.IntN(wire.BatchDefault)); err != nil {
+		j.add(check, "fail", "in another order: %v", err)
+		return
+	}
+	where, err := j.elsewhere(func(pkg *loaded, _ string) error { return again(pkg, in, wire.BatchDefault) })
+	switch {
+	case pipeline.CodeOf(err) == pipeline.CodePluginSandbox:
+		where = "another time and another machine cannot be had here: " + err.Error()
+	case err != nil:
+		j.add(check, "fail", "%s: %v", where, err)
+		return
+	default:
+		where += " too"
+	}
+	j.add(check, "pass", "%d records, among them null, empty, deep, large, truncated and not UTF-8: six processes, batches of 1, 7, 64 and 512, and another order agree; %s", len(in), where)
 }

@@ -20,7 +20,7 @@ func (j *judge) vectors() {
 	}
 	var wrong []string
 	for _, v := range vs {
-		r, err := j.remote(v.Config)
+		r, err := j.remote(j.pkg, v.Config)
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", v.Name, err))
 			continue
@@ -34,9 +34,9 @@ func (j *judge) vectors() {
 			case err != nil:
 				wrong = append(wrong, fmt.Sprintf("%s: %v", v.Name, err))
 			case v.Rejected != (out[0].Failure != nil && out[0].Failure.Code == pipeline.CodeTransformFailed):
-				wrong = append(wrong, v.Name+": "+verdict(out[0].Failure)+expected(v))
+				wrong = append(wrong, v.Name+": "+r.verdict(out[0].Failure)+expected(v))
 			case !v.Rejected && out[0].Failure != nil:
-				wrong = append(wrong, v.Name+": "+verdict(out[0].Failure)+expected(v))
+				wrong = append(wrong, v.Name+": "+r.verdict(out[0].Failure)+expected(v))
 			case !v.Rejected && string(out[0].Value) != v.Expect:
 				wrong = append(wrong, fmt.Sprintf("%s: %s (round %d)", v.Name, difference(string(out[0].Value), v.Expect), round+1))
 			}
@@ -51,11 +51,11 @@ func (j *judge) vectors() {
 }
 
 // verdict is what became of a vector's record.
-func verdict(f *pipeline.Failure) string {
+func (r *remote) verdict(f *pipeline.Failure) string {
 	if f == nil {
 		return "it was answered"
 	}
-	text := string(f.Code) + " " + f.Reason()
+	text := r.became(f)
 	if f.Cause != nil {
 		text += ": " + f.Cause.Error()
 	}
@@ -106,11 +106,16 @@ func (j *judge) corpus() [][]byte {
 	return out
 }
 
+// records are envelopes with these values. Whatever else there is of one is its own, so that an answer that is made of another record
+// can be told.
 func records(values ...[]byte) []transforms.Envelope {
 	out := make([]transforms.Envelope, len(values))
 	for i, v := range values {
+		key := fmt.Appendf(nil, "key-%d", i)
 		out[i] = transforms.Envelope{Item: pipeline.ID(fmt.Sprintf("q%d", i)), Topic: "conformance", Schema: "json", Code: pipeline.CodeTransformFailed,
-			Record: pipeline.Record{Offset: int64(i), TimeMS: 1_700_000_000_000 + int64(i), TimeType: pipeline.TimeCreate, Key: []byte("key"), Value: v}}
+			Identity: pipeline.Identity{Consumer: "conformance", Tenant: "acme", EventID: fmt.Sprintf("e%d", i)},
+			Record: pipeline.Record{Offset: int64(i), TimeMS: 1_700_000_000_000 + 86_400_000*int64(i), TimeType: pipeline.TimeCreate, Key: key, Value: v,
+				Headers: []pipeline.Header{{Name: "number", Value: key}}}}
 	}
 	return out
 }

@@ -23,8 +23,14 @@ import (
 // DescriptorFile is the name of a plugin's descriptor.
 const DescriptorFile = "plugin.yaml"
 
-// maxArtifact is how large a program may be, in bytes.
-const maxArtifact = 256 << 20
+// How large a descriptor and a program may be, in bytes.
+const (
+	maxDescriptor = 1 << 20
+	maxArtifact   = 256 << 20
+)
+
+// filesMost is how many open files a plugin may ask for: each may be a pipe, whose bytes the kernel keeps for it.
+const filesMost = 256
 
 // Descriptor is the file plugin.yaml, which the author writes.
 type Descriptor struct {
@@ -58,7 +64,7 @@ func (d *Descriptor) Delivering(what string) bool { return slices.Contains(d.Del
 type Asked struct {
 	Memory  config.Size `yaml:"memory" doc:"Memory of one process. More than the worker file allows is refused, less is what it gets."`
 	Threads int         `yaml:"threads" doc:"Threads of one process."`
-	Files   int         `yaml:"files" doc:"Open files of one process; at most 1024."`
+	Files   int         `yaml:"files" doc:"Open files of one process; at most 256."`
 }
 
 // Artifact is one program: a static one, or a root folder with an interpreter.
@@ -135,8 +141,8 @@ func (d *Descriptor) Validate(n config.Node) config.Problems {
 			}
 		}
 	}
-	if l := d.Limits; l.Memory < 0 || l.Threads < 0 || l.Files < 0 || l.Files > 1024 {
-		add("limits", "limits are not negative, and files at most 1024", "leave out what the worker file may decide")
+	if l := d.Limits; l.Memory < 0 || l.Threads < 0 || l.Files < 0 || l.Files > filesMost {
+		add("limits", "limits are not negative, and files at most 256", "leave out what the worker file may decide")
 	}
 	if d.Config.Exists() {
 		if _, err := schemaOf(d.Config); err != nil {
@@ -171,12 +177,28 @@ type Package struct {
 
 // describe reads the descriptor of a folder.
 func describe(dir string) (*Descriptor, error) {
-	file := filepath.Join(dir, DescriptorFile)
-	text, err := os.ReadFile(file)
+	file, text, err := readDescriptor(dir)
 	if err != nil {
-		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, file, "there is no plugin here: %w", err).With("name the folder that holds " + DescriptorFile)
+		return nil, err
 	}
 	return parse(file, text)
+}
+
+// readDescriptor reads the file plugin.yaml of a folder. It may be somebody else's folder, so a link is not followed: what it leads to
+// would stand in problems that quote it. Codes: ERR_PLUGIN_UNKNOWN.
+func readDescriptor(dir string) (file string, text []byte, err error) {
+	file = filepath.Join(dir, DescriptorFile)
+	st, err := os.Lstat(file)
+	if err == nil && !st.Mode().IsRegular() {
+		err = errors.New("it is not a file itself")
+	}
+	if err == nil {
+		text, err = readLimited(file, maxDescriptor)
+	}
+	if err != nil {
+		return file, nil, pipeline.Errorf(pipeline.CodePluginUnknown, file, "there is no plugin here: %w", err).With("name the folder that holds " + DescriptorFile)
+	}
+	return file, text, nil
 }
 
 func parse(file string, text []byte) (*Descriptor, error) {
@@ -194,10 +216,9 @@ func parse(file string, text []byte) (*Descriptor, error) {
 // Read reads the plugin in a folder: its descriptor and its program for this machine. Codes: ERR_CONFIG_* (as problems),
 // ERR_PLUGIN_UNKNOWN, ERR_PLUGIN_REFUSED.
 func Read(dir string) (*Package, error) {
-	file := filepath.Join(dir, DescriptorFile)
-	text, err := os.ReadFile(file)
+	file, text, err := readDescriptor(dir)
 	if err != nil {
-		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, file, "there is no plugin here: %w", err).With("name the folder that holds " + DescriptorFile)
+		return nil, err
 	}
 	d, err := parse(file, text)
 	if err != nil {
@@ -231,14 +252,14 @@ func Read(dir string) (*Package, error) {
 	if !st.Mode().IsRegular() || st.Size() > maxArtifact {
 		return nil, pipeline.Errorf(pipeline.CodePluginRefused, program, "a program is a file of at most 256 MiB")
 	}
-	if p.program, err = os.ReadFile(program); err != nil {
+	if p.program, err = readLimited(program, maxArtifact); err != nil {
 		return nil, pipeline.Errorf(pipeline.CodePluginUnknown, program, "%w", err)
 	}
 	if p.Artifact.Packed() {
 		return p, p.measure(program)
 	}
-	if what := checkProgram(p.program); what != "" {
-		return nil, pipeline.Errorf(pipeline.CodePluginRefused, program, "%s", what).With("build a static program: CGO_ENABLED=0 go build")
+	if what, remedy := checkProgram(dir, p.Artifact.Path, p.program); what != "" {
+		return nil, pipeline.Errorf(pipeline.CodePluginRefused, program, "%s", what).With(remedy)
 	}
 	p.Digest = pipeline.Digest(seal.SHA256(p.program))
 	return p, nil

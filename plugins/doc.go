@@ -5,6 +5,6 @@
 // Only what plugins.lock pins by digest runs, and the bytes that were verified are the bytes that run (INV-PLUGIN-ARTIFACT).
 // What a plugin writes is bounded, redacted and logged as data (INV-PLUGIN-LOG).
 //
-// Reading order: descriptor.go, lock.go, host.go, remote.go, call.go, answer.go, process.go, runner.go, logs.go; wire/transform.proto
-// is the protocol, sandbox the walls.
+// Reading order: descriptor.go, lock.go, host.go, remote.go, call.go, parts.go, answer.go, process.go, runner.go, room_linux.go, logs.go;
+// conform.go; wire/transform.proto is the protocol, sandbox the walls.
 package plugins

@@ -84,7 +84,11 @@ func (s *Source) Open(ctx context.Context) (dir string, done func(), err error) 
 	return dir, clean, nil
 }
 
+// readLimited reads a file of at most so many bytes. A pipe or a device would never end.
 func readLimited(file string, most int64) ([]byte, error) {
+	if st, err := os.Stat(file); err == nil && !st.Mode().IsRegular() { // before it is opened: a pipe waits there already
+		return nil, errors.New("it is not a regular file")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

@@ -29,8 +29,8 @@ type Options struct {
 	Most sandbox.Level
 	// Insecure allows level process where the pins allow it. For development only.
 	Insecure bool
-	// RepeatOneIn is how often a batch is asked again in a second process: 1 is always; 0 is 1 in 100, from the first;
-	// below 0 is never.
+	// RepeatOneIn is how often a batch is asked again in a second process: 1 is always; 0 is the first and then 1 in 100, which
+	// ones nobody can tell in advance; below 0 is never.
 	RepeatOneIn int
 	// Failures is how many crashes, and timeouts counting five each, a plugin may have within a minute; 100.
 	Failures int
@@ -47,6 +47,8 @@ type Host struct {
 	best    sandbox.Level // proved here
 	why     error         // why no better one is
 	uses    atomic.Int64  // orders remotes by use
+	chatter atomic.Int64  // bytes that plugins wrote to standard output after their handshakes
+	room    *room         // of the socket folders
 	closing chan struct{} // ends the calls that are on their way
 
 	mu      sync.Mutex
@@ -62,13 +64,14 @@ const maxRunning = 8
 // loaded is a verified package with its program in sealed memory and the level that it runs in.
 type loaded struct {
 	*Package
-	sealed *os.File
-	level  sandbox.Level
+	sealed    *os.File
+	level     sandbox.Level
+	elsewhere *sandbox.Elsewhere // nil: here and now
 }
 
 // spec is how the program is started, within the limits of the host.
 func (l *loaded) spec(most sandbox.Limits) sandbox.Spec {
-	s := sandbox.Spec{Level: l.level, Limits: most, Args: []string{l.Artifact.Path}}
+	s := sandbox.Spec{Level: l.level, Limits: most, Args: []string{l.Artifact.Path}, Elsewhere: l.elsewhere}
 	if asked := l.Descriptor.Limits; asked.Memory > 0 {
 		s.Limits.Memory = asked.Memory.Bytes()
 	}
@@ -114,7 +117,11 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{o: o, log: o.Log, redact: red.Text, spawner: sandbox.NewSpawner(), sealed: map[pipeline.Digest]*os.File{},
+	rm, err := newRoom()
+	if err != nil {
+		return nil, pipeline.Errorf(pipeline.CodePluginSandbox, os.TempDir(), "no folder for the sockets of plugins can be made: %w", err)
+	}
+	h := &Host{o: o, room: rm, log: o.Log, redact: red.Text, spawner: sandbox.NewSpawner(), sealed: map[pipeline.Digest]*os.File{},
 		remotes: map[string]*remote{}, stopped: map[string]*pipeline.Error{}, closing: make(chan struct{})}
 	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted, sandbox.Process} {
 		if l == sandbox.Process && !o.Insecure {
@@ -138,6 +145,7 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	}
 	if h.best == sandbox.None {
 		h.spawner.Close()
+		h.room.close()
 		return nil, h.why
 	}
 	return h, nil
@@ -174,6 +182,7 @@ func (h *Host) Close() {
 	}
 	h.sealed = nil
 	h.mu.Unlock()
+	h.room.close()
 }
 
 // Folder is where a plugin of that reference is installed.

@@ -20,8 +20,14 @@ func (h *Host) Install(ctx context.Context, dir string) (*Package, sandbox.Appli
 	if err != nil {
 		return nil, sandbox.Applied{}, err
 	}
-	program := bytes.Clone(pkg.program)
 	ref := pkg.Descriptor.Ref()
+	switch stale, err := pkg.stale(); {
+	case err != nil:
+		return nil, sandbox.Applied{}, pipeline.Errorf(pipeline.CodePluginRefused, ref, "%w", err)
+	case stale != "":
+		return nil, sandbox.Applied{}, pipeline.Errorf(pipeline.CodePluginRefused, ref, "%s is not what was packed", stale).With("pack it again: reprieve plugin pack " + dir)
+	}
+	program := bytes.Clone(pkg.program)
 	to := h.Folder(ref)
 	if old, err := Read(to); err == nil && (old.Digest != pkg.Digest || old.About != pkg.About) {
 		return nil, sandbox.Applied{}, pipeline.Errorf(pipeline.CodePluginLock, ref, "this version is installed with other files: %s and %s, here %s and %s", old.About, old.Digest, pkg.About, pkg.Digest).
@@ -31,7 +37,7 @@ func (h *Host) Install(ctx context.Context, dir string) (*Package, sandbox.Appli
 	if err != nil {
 		return nil, did, err
 	}
-	about, err := os.ReadFile(filepath.Join(dir, DescriptorFile))
+	_, about, err := readDescriptor(dir)
 	if err != nil {
 		return nil, did, err
 	}

@@ -12,10 +12,9 @@ import (
 
 // What is kept of a plugin's diagnostics.
 const (
-	logMost  = 1 << 20 // bytes read as lines; what comes later is counted and dropped
+	logMost  = 1 << 20 // bytes read as lines; what comes later is dropped
 	lineMost = 4096    // bytes of a line that are looked at
 	lineShow = 1024    // bytes of a line that are shown
-	tailMost = 20      // lines kept to explain a crash
 
 	floodMost = 64 << 20 // bytes after which the process is ended: reading them costs the host
 )
@@ -26,10 +25,10 @@ type diary struct {
 	redact func(string) string
 	flood  func() // ends who writes without end
 
-	mu      sync.Mutex
-	read    int64
-	dropped int64
-	lines   []string
+	mu     sync.Mutex
+	read   int64
+	newest string // line
+	cause  string // the line that says why it ended, of a program in Go; what comes after it is where
 }
 
 // drain reads r to its end as lines.
@@ -53,7 +52,6 @@ func (d *diary) drain(r io.Reader, stream string) {
 func (d *diary) count(n int) {
 	d.mu.Lock()
 	d.read += int64(n)
-	d.dropped += int64(n)
 	over := d.read > floodMost
 	d.mu.Unlock()
 	if over && d.flood != nil {
@@ -65,9 +63,6 @@ func (d *diary) line(b []byte, stream string) {
 	d.mu.Lock()
 	d.read += int64(len(b))
 	full, over := d.read > logMost, d.read > floodMost
-	if full {
-		d.dropped += int64(len(b))
-	}
 	d.mu.Unlock()
 	if over && d.flood != nil {
 		d.flood()
@@ -80,11 +75,10 @@ func (d *diary) line(b []byte, stream string) {
 		return
 	}
 	d.mu.Lock()
-	if len(d.lines) == tailMost {
-		copy(d.lines, d.lines[1:])
-		d.lines = d.lines[:tailMost-1]
+	d.newest = text
+	if d.cause == "" && (strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ")) {
+		d.cause = text
 	}
-	d.lines = append(d.lines, text)
 	d.mu.Unlock()
 	d.log.Info("plugin says", "stream", stream, "text", text)
 }
@@ -102,18 +96,12 @@ func (d *diary) clean(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), lineShow)], "")
 }
 
-// tail is the last lines, and how many bytes were dropped.
-func (d *diary) tail() (lines []string, dropped int64) {
+// last is the last line, or the one before it that says why, for an error.
+func (d *diary) last() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]string(nil), d.lines...), d.dropped
-}
-
-// last is the last line, for an error.
-func (d *diary) last() string {
-	lines, _ := d.tail()
-	if len(lines) == 0 {
-		return ""
+	if d.cause != "" {
+		return d.cause
 	}
-	return lines[len(lines)-1]
+	return d.newest
 }

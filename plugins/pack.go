@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -33,8 +34,11 @@ func PackFolder(ctx context.Context, dir string) (*Package, error) {
 	refuse := func(format string, args ...any) *pipeline.Error {
 		return pipeline.Errorf(pipeline.CodePluginRefused, dir, format, args...)
 	}
-	at := slices.IndexFunc(d.Artifacts, func(a Artifact) bool { return a.OS == runtime.GOOS && a.Arch == runtime.GOARCH && a.Packed() })
+	here := func(a Artifact) bool { return a.OS == runtime.GOOS && a.Arch == runtime.GOARCH }
+	at := slices.IndexFunc(d.Artifacts, func(a Artifact) bool { return here(a) && a.Packed() })
 	switch {
+	case d.Pack.Interpreter == "" && at < 0 && slices.ContainsFunc(d.Artifacts, here):
+		return nil, refuse("it is a static program, which is not packed").With("build it as its README says; then judge it: reprieve conform " + dir)
 	case d.Pack.Interpreter == "":
 		return nil, refuse("plugin.yaml has no section pack").With("write pack: {interpreter: python3, files: ['*.py']}")
 	case at < 0:
@@ -52,6 +56,42 @@ func PackFolder(ctx context.Context, dir string) (*Package, error) {
 		return nil, refuse("%w", err)
 	}
 	return Read(dir)
+}
+
+// stale names a file of the plugin's folder that is not in its packed root folder as it stands there; nothing if all are, or if the
+// folder has only what was packed.
+func (p *Package) stale() (what string, err error) {
+	if !p.Artifact.Packed() {
+		return "", nil
+	}
+	found := map[string]bool{}
+	err = sandbox.WalkTree(bytes.NewReader(p.program), func(e sandbox.TreeEntry, content io.Reader) error {
+		name, ours := strings.CutPrefix(e.Path, "app/")
+		if !ours || content == nil || what != "" {
+			return nil
+		}
+		found[name] = true
+		have, err := readLimited(filepath.Join(p.Dir, filepath.FromSlash(name)), maxArtifact)
+		if err != nil {
+			return nil // it is not there: the plugin came packed
+		}
+		was, err := io.ReadAll(content)
+		if err == nil && !bytes.Equal(have, was) {
+			what = name
+		}
+		return err
+	})
+	for _, pattern := range p.Descriptor.Pack.Files {
+		there, _ := filepath.Glob(filepath.Join(p.Dir, pattern)) // a wrong pattern was found when it was packed
+		for _, file := range there {
+			name, err := filepath.Rel(p.Dir, file)
+			if st, e := os.Stat(file); err != nil || e != nil || !st.Mode().IsRegular() || found[filepath.ToSlash(name)] || what != "" {
+				continue
+			}
+			what = name
+		}
+	}
+	return what, err
 }
 
 // packed is one name of the root folder: a folder, or bytes.

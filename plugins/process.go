@@ -29,6 +29,7 @@ type process struct {
 	client wire.RepairTransformClient
 	about  *wire.DescribeReply
 	stdio  chan struct{}
+	codec  *frugal
 	served int // records
 }
 
@@ -36,8 +37,8 @@ type process struct {
 func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	ref := pkg.Descriptor.Ref()
 	r := &runner{spawner: h.spawner, program: pkg.sealed, diary: &diary{log: h.log.With("plugin", ref), redact: h.redact},
-		own: pkg.Artifact.Env, spec: pkg.spec(h.o.Limits)}
-	p := &process{ref: ref, runner: r, stdio: make(chan struct{})}
+		own: pkg.Artifact.Env, spec: pkg.spec(h.o.Limits), chatter: &h.chatter}
+	p := &process{ref: ref, runner: r, stdio: make(chan struct{}), codec: newFrugal()}
 	defer func() {
 		if err != nil {
 			p.end()
@@ -49,7 +50,7 @@ func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 		HandshakeConfig:  goplugin.HandshakeConfig{ProtocolVersion: wire.Protocol, MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
 		VersionedPlugins: map[int]goplugin.PluginSet{wire.Protocol: {}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		SkipHostEnv:      true, StartTimeout: h.o.Start, Logger: hclog.NewNullLogger(),
+		SkipHostEnv:      true, StartTimeout: h.o.Start, Logger: hclog.NewNullLogger(), UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.room.dir},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (gorunner.Runner, error) {
 			r.env, r.dir = cmd.Env, dir
 			return r, nil
@@ -77,7 +78,7 @@ func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	p.conn, err = grpc.NewClient("passthrough:///plugin",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.running.Dial(ctx, r.socket) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(h.o.Output)), grpc.MaxCallSendMsgSize(wire.MessageMost)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(h.o.Output)), grpc.MaxCallSendMsgSize(wire.MessageMost), grpc.ForceCodecV2(p.codec)),
 		grpc.WithMaxHeaderListSize(64<<10), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodePluginHandshake, ref, "%w", err)
@@ -155,16 +156,24 @@ func (p *process) drainStdio(ctx context.Context) {
 		if stream.RecvMsg(&m) != nil {
 			return
 		}
+		out := false // the bytes are of standard output
 		for b := []byte(m.ProtoReflect().GetUnknown()); len(b) > 0; {
 			num, typ, n := protowire.ConsumeTag(b)
 			if n < 0 {
 				break
 			}
 			b = b[n:]
+			if num == 1 && typ == protowire.VarintType {
+				channel, _ := protowire.ConsumeVarint(b)
+				out = channel == 1
+			}
 			if num == 2 && typ == protowire.BytesType {
 				data, n := protowire.ConsumeBytes(b)
 				if n < 0 {
 					break
+				}
+				if out {
+					p.runner.chatter.Add(int64(len(data)))
 				}
 				p.runner.diary.line(data[:min(len(data), lineMost)], "stdio")
 				b = b[n:]

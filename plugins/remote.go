@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"sync"
@@ -42,7 +43,9 @@ type remote struct {
 	mu      sync.Mutex
 	proc    *process
 	witness *process // asked again to see whether the answer is the same
-	batch   uint64
+	batch   uint64   // number of the last batch; the first one follows from nothing
+	asked   bool     // a batch was answered
+	words   string   // what the last process that crashed wrote last
 	closed  bool
 
 	failures  int       // within the window
@@ -54,7 +57,22 @@ type remote struct {
 
 func newRemote(h *Host, pkg *loaded, info transforms.Info, config []byte) *remote {
 	info.Level = pkg.level.String()
-	return &remote{h: h, pkg: pkg, info: info, config: config, stage: "repair"}
+	return &remote{h: h, pkg: pkg, info: info, config: config, stage: "repair", batch: drawn() >> 16}
+}
+
+// drawn is a number that no plugin can know or tell in advance.
+func drawn() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// watched tells whether this batch is asked for a second time: the first one that is answered, and of the others one in n. Which
+// ones is drawn when the answer is there, so that no plugin can be honest only where it is watched.
+func (r *remote) watched(n int) bool {
+	first := !r.asked
+	r.asked = true
+	return n == 1 || n > 1 && (first || drawn()%uint64(n) == 0)
 }
 
 // Info implements transforms.Transform.
@@ -165,7 +183,7 @@ func (r *remote) once(ctx context.Context, w work, from, to int) *pipeline.Failu
 		p.end()
 		r.proc = nil
 	}
-	if n := r.h.o.RepeatOneIn; n == 1 || n > 1 && r.batch%uint64(n) == 1 || transforms.EachTwice(ctx) {
+	if r.watched(r.h.o.RepeatOneIn) || transforms.EachTwice(ctx) {
 		return r.repeat(ctx, w, req, reply, to-from)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"reprieve.dev/plugins/sandbox"
@@ -31,6 +32,7 @@ type runner struct {
 	own     map[string]string // of the artifact
 	dir     string            // the folder that go-plugin made for the socket
 	diary   *diary
+	chatter *atomic.Int64 // bytes on standard output after the handshake, of all processes
 
 	running *sandbox.Running
 	pipe    *io.PipeReader
@@ -122,6 +124,7 @@ func (d dropped) Write(p []byte) (int, error) {
 	d.r.extra += int64(len(p))
 	over := d.r.extra > floodMost
 	d.r.mu.Unlock()
+	d.r.chatter.Add(int64(len(p)))
 	if over {
 		d.r.ended("it writes without end")
 	}

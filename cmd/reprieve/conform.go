@@ -15,8 +15,9 @@ func (a *app) conformCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "conform PATH", Short: "Judge a plugin: does it keep what every plugin promises?",
 		Long: "Conform starts the plugin of a folder in the sandbox, at each level that this machine has, and checks it: handshake, what it\n" +
-			"says it is, its own vectors, the same answers from other processes and in other batches, hostile records, restart, and marks if\n" +
-			"it delivers a stage. The report is numbered and gives evidence for each check. It needs no worker file. Exit code 0: no check failed; 4: one did.",
+			"says it is, its own vectors, the same answers from other processes, in other batches and orders, at another time and on another\n" +
+			"machine, hostile records, restart, and marks if it delivers a stage. The report is numbered and gives evidence for each check; with\n" +
+			"-o junit it is one for build servers. It needs no worker file. Exit code 0: no check failed; 4: one did.",
 		Example: "  reprieve conform examples/plugin-go\n  reprieve conform ./my-plugin -o json\n  reprieve conform ./my-plugin -o junit > report.xml",
 		Args:    exactly(1, "the folder that holds plugin.yaml"), Annotations: map[string]string{formatJUnit: "yes"},
 		RunE: func(c *cobra.Command, args []string) error {

@@ -13,6 +13,7 @@ import (
 	"reprieve.dev/config"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/decide"
+	"reprieve.dev/plugins"
 	"reprieve.dev/worker"
 )
 
@@ -44,7 +45,7 @@ const generated = "<!-- Written by `go run ./cmd/reprieve docs`; change the code
 // reference are the pages of docs/reference by file name.
 func reference(root string) (map[string]string, error) {
 	metrics, err := metricsPage(root)
-	return map[string]string{"codes.md": codesPage(), "settings.md": settingsPage(), "cli.md": cliPage(), "metrics.md": metrics}, err
+	return map[string]string{"codes.md": codesPage(), "settings.md": settingsPage(), "cli.md": cliPage(), "metrics.md": metrics, "plugin.md": pluginPage()}, err
 }
 
 func codesPage() string {
@@ -95,6 +96,19 @@ func settingsPage() string {
 		section("Stage "+k.Name, "An item of `stages`: `- "+k.Name+": {...}`, optionally with `name` and `when` beside it.", k.Settings())
 	}
 	section("Policy file", "What a `classify` stage names: `reject` turns business rules into failures, `decide` says what follows from a failure.", decide.File{})
+	return b.String()
+}
+
+func pluginPage() string {
+	var b strings.Builder
+	b.WriteString(generated + "# Files of plugins\n\nEvery key of `plugin.yaml`, which an author writes, and of `plugins.lock`, which `reprieve plugin lock` writes. Unknown keys and wrong\n" +
+		"types are refused, all at once. Required keys are marked *. [Writing a plugin](../plugins.md) says what they are for.\n")
+	section := func(title, text string, v any) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| key | type | default | means |\n| --- | --- | --- | --- |\n", title, text)
+		settingsOf(&b, "", v)
+	}
+	section("plugin.yaml", "Beside the program, in the plugin's folder. It is pinned by its digest, like the program.", plugins.Descriptor{})
+	section("plugins.lock", "What may run. Keep it under version control.", plugins.Lock{})
 	return b.String()
 }
 

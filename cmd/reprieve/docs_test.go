@@ -40,6 +40,7 @@ func TestTheReferenceNamesWhatMatters(t *testing.T) {
 		"codes.md":    {"| `ERR_DECODE_TRUNCATED` | payload |", "| `ERR_APPROVAL_SELF` | 4 |"},
 		"settings.md": {"`clusters`", "`retry.backoff.initial` | duration | 100ms |", "`source.group` *", "`fields[].path`", "`rules[].when`"},
 		"cli.md":      {"## reprieve quarantine groups", "## reprieve redrive dry-run", "--now"},
+		"plugin.md":   {"| `name` * | text |", "`artifacts[].run`", "| `delivers` | list of transform, stage | transform |", "`plugins[].descriptor` *"},
 		"metrics.md":  {"| `reprieve_records_total` | counter | pipeline, disposition |", "reprieve_custodian_lag_seconds"},
 	} {
 		for _, w := range words {

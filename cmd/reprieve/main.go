@@ -37,6 +37,7 @@ type app struct {
 
 	format    string // table, json, yaml
 	file      string // of the worker
+	named     bool   // the file was named, and is not only where one is looked for
 	logLevel  string
 	logFormat string
 	logger    *slog.Logger // instead of one over err
@@ -140,7 +141,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	f := root.PersistentFlags()
-	f.StringVarP(&a.format, "output", "o", "table", "output format: table, json or yaml")
+	f.StringVarP(&a.format, "output", "o", "table", "output format: table, json or yaml; junit where a verb says so")
 	f.StringVarP(&a.file, "config", "c", a.envOr("REPRIEVE_CONFIG", "reprieve.yaml"), "the worker file (REPRIEVE_CONFIG)")
 	f.StringVar(&a.logLevel, "log-level", a.envOr("REPRIEVE_LOG_LEVEL", ""), "debug, info, warn or error; info for run, else error (REPRIEVE_LOG_LEVEL)")
 	f.StringVar(&a.logFormat, "log-format", a.envOr("REPRIEVE_LOG_FORMAT", "text"), "text or json (REPRIEVE_LOG_FORMAT)")
@@ -150,6 +151,7 @@ func (a *app) root() *cobra.Command {
 		} else if a.logLevel == "" {
 			a.logLevel = "error" // what matters is told as the verb's result or error
 		}
+		a.named = c.Flags().Changed("config") || a.envOr("REPRIEVE_CONFIG", "") != ""
 		formats := []string{"table", "json", "yaml"}
 		if c.Annotations[formatJUnit] != "" {
 			formats = append(formats, formatJUnit)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,11 +36,11 @@ func (a *app) quiet() *slog.Logger {
 	return a.log()
 }
 
-// pluginOptions are those of the worker file, or the defaults where there is none.
+// pluginOptions are those of the worker file, or the defaults where there is none and none was named.
 func (a *app) pluginOptions() (plugins.Options, error) {
 	var s config.Sandbox
 	switch _, err := a.readFile(a.file); {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !a.named:
 		doc, ps := config.Parse(a.file, []byte("{}"), config.Options{})
 		if doc != nil {
 			ps = append(ps, doc.Decode(&s)...)
@@ -159,6 +160,9 @@ func (a *app) pluginLockCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !plugins.Exact(args[0]) {
+				return noVersion(o.Dir, args[0])
+			}
 			pkg, err := plugins.Read(plugins.Folder(o.Dir, args[0]))
 			if err != nil {
 				return err
@@ -186,6 +190,21 @@ func (a *app) pluginLockCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&level, "level", "", "least level: restricted or isolated; default: the author's")
 	return c
+}
+
+// noVersion refuses to pin what is not one version, and tells which are installed.
+func noVersion(dir, name string) error {
+	name, _, _ = strings.Cut(name, "@")
+	found, err := plugins.Installed(dir)
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(ref string) bool { return !strings.HasPrefix(ref, name+"@") })
+	e := pipeline.Errorf(pipeline.CodeUsage, name, "a pin is of one exact version: name@major.minor.patch")
+	if len(found) == 0 {
+		return e.With("none is installed: reprieve plugin install PATH installs one and pins it")
+	}
+	return e.With("installed: " + strings.Join(found, ", "))
 }
 
 func (a *app) pluginListCmd() *cobra.Command {

@@ -14,6 +14,8 @@ import (
 func (a *app) pluginWhyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "why NAME[@VERSION]", Short: "Say whether a plugin may run here, and why not",
+		Long: "Why compares a plugin with its pin, starts it once in the sandbox and says what it got, or why it may not run. Exit code 4: no version\n" +
+			"that was asked about may run.",
 		Args: exactly(1, "the name of a plugin"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, rows, err := a.pluginRows()
@@ -21,16 +23,18 @@ func (a *app) pluginWhyCmd() *cobra.Command {
 				return err
 			}
 			var out []pluginWhy
+			may := false
 			for _, r := range rows {
 				if name, _, _ := strings.Cut(r.Ref, "@"); r.Ref != args[0] && name != args[0] {
 					continue
 				}
-				out = append(out, why(c.Context(), o, r))
+				w := why(c.Context(), o, r)
+				out, may = append(out, w), may || w.MayRun
 			}
 			if len(out) == 0 {
 				return pipeline.Errorf(pipeline.CodePluginUnknown, args[0], "it is neither pinned in %s nor installed in %s", o.Lock, o.Dir)
 			}
-			return a.print(map[string]any{"plugins": out}, func(t *table) {
+			err = a.print(map[string]any{"plugins": out}, func(t *table) {
 				for _, w := range out {
 					t.line("%s: %s", w.Ref, map[bool]string{true: "may run", false: "may not run"}[w.MayRun])
 					for _, s := range w.Because {
@@ -38,6 +42,10 @@ func (a *app) pluginWhyCmd() *cobra.Command {
 					}
 				}
 			})
+			if err == nil && !may {
+				return silent(pipeline.ExitRefused)
+			}
+			return err
 		},
 	}
 }

@@ -37,10 +37,11 @@ const (
 
 // terms are what a policy depends on.
 type terms struct {
-	pid   int // of the plugin
-	level Level
-	errno bool   // forbidden calls fail instead of ending the process
-	bind  uint32 // action for bind
+	pid       int // of the plugin
+	level     Level
+	errno     bool // forbidden calls fail instead of ending the process
+	asks      bool // there is a host to ask
+	elsewhere bool // which tells another time and another machine
 }
 
 func actErrno(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }

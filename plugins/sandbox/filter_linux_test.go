@@ -120,7 +120,7 @@ func TestTheFilterMeansWhatTheRulesSay(t *testing.T) {
 }
 
 func TestThePolicyKillsAttacksAndFitsTheKernel(t *testing.T) {
-	p, ok := filter(terms{pid: 42, level: Restricted, bind: actAsk})
+	p, ok := filter(terms{pid: 42, level: Restricted, asks: true})
 	if !ok || len(p) > 4096 {
 		t.Fatal(ok, len(p))
 	}
@@ -144,6 +144,10 @@ func TestThePolicyKillsAttacksAndFitsTheKernel(t *testing.T) {
 		"become another":           {call{nr: unix.SYS_EXECVEAT, args: [6]uint64{5, 0, 0, 0, unix.AT_EMPTY_PATH}}, actKill},
 		"memory that grows down":   {call{nr: unix.SYS_MMAP, args: [6]uint64{0, 0, 0, unix.MAP_PRIVATE | unix.MAP_GROWSDOWN}}, actErrno(unix.EPERM)},
 		"an address":               {call{nr: unix.SYS_BIND}, actAsk},
+		"the host's name":          {call{nr: unix.SYS_UNAME}, actAsk},
+		"the time":                 {call{nr: unix.SYS_CLOCK_GETTIME}, actAllow},
+		"a stack that moves":       {call{nr: unix.SYS_MREMAP}, actErrno(unix.ENOMEM)},
+		"a device of the network":  {call{nr: unix.SYS_SETSOCKOPT, args: [6]uint64{3, unix.SOL_SOCKET, unix.SO_BINDTODEVICE}}, actKill},
 		"look at a file":           {call{nr: unix.SYS_NEWFSTATAT}, actErrno(unix.EACCES)},
 		"a file by its path":       {call{nr: unix.SYS_OPENAT, args: [6]uint64{0, 0, unix.O_PATH}}, actErrno(unix.EACCES)},
 		"a file to be read":        {call{nr: unix.SYS_OPENAT, args: [6]uint64{0, 0, unix.O_CLOEXEC}}, actAllow},
@@ -165,10 +169,22 @@ func TestThePolicyKillsAttacksAndFitsTheKernel(t *testing.T) {
 			t.Errorf("%s: %#x, want %#x", name, got, c.want)
 		}
 	}
-	own, _ := filter(terms{pid: 42, level: Isolated, bind: actAllow})
+	own, _ := filter(terms{pid: 42, level: Isolated})
 	for nr, want := range map[uint32]uint32{unix.SYS_BIND: actAllow, unix.SYS_NEWFSTATAT: actAllow, unix.SYS_CONNECT: actKill} {
 		if got := run(t, own, call{nr: nr, arch: auditArch}); got != want {
 			t.Errorf("call %d in a root folder of its own: %#x, want %#x", nr, got, want)
+		}
+	}
+	away, _ := filter(terms{pid: 42, level: Isolated, asks: true, elsewhere: true})
+	for c, want := range map[call]uint32{
+		{nr: unix.SYS_CLOCK_GETTIME, args: [6]uint64{unix.CLOCK_REALTIME}}:  actAsk,
+		{nr: unix.SYS_CLOCK_GETTIME, args: [6]uint64{unix.CLOCK_TAI}}:       actAsk,
+		{nr: unix.SYS_CLOCK_GETTIME, args: [6]uint64{unix.CLOCK_MONOTONIC}}: actAllow,
+		{nr: unix.SYS_GETTIMEOFDAY}:                                         actAsk, {nr: unix.SYS_TIME}: actAsk, {nr: unix.SYS_UNAME}: actAsk, {nr: unix.SYS_BIND}: actAllow,
+	} {
+		c.arch = auditArch
+		if got := run(t, away, c); got != want {
+			t.Errorf("elsewhere, %+v: %#x, want %#x", c, got, want)
 		}
 	}
 	if got := run(t, p, call{nr: unix.SYS_READ, arch: unix.AUDIT_ARCH_I386}); got != actKill {

@@ -21,13 +21,13 @@ var allowed = []uint32{
 	unix.SYS_CLOCK_GETTIME, unix.SYS_SCHED_YIELD, unix.SYS_MADVISE, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_RT_SIGRETURN,
 	unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGACTION, unix.SYS_SIGALTSTACK, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_CLOSE,
 	unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_GETDENTS64, unix.SYS_UNLINKAT, unix.SYS_UNLINK, unix.SYS_GETCWD,
-	unix.SYS_BRK, unix.SYS_MREMAP, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CREATE, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_PIPE,
+	unix.SYS_BRK, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CREATE, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_PIPE,
 	unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIME, unix.SYS_GETRANDOM, unix.SYS_LISTEN,
 	unix.SYS_ACCEPT4, unix.SYS_ACCEPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN,
 	unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_GETUID,
 	unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_SCHED_GETAFFINITY, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_ARCH_PRCTL, unix.SYS_DUP,
-	unix.SYS_DUP2, unix.SYS_DUP3, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_UNAME, unix.SYS_MEMBARRIER, unix.SYS_GETRLIMIT, unix.SYS_GETRUSAGE,
+	unix.SYS_DUP2, unix.SYS_DUP3, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_MEMBARRIER, unix.SYS_GETRLIMIT, unix.SYS_GETRUSAGE,
 	unix.SYS_SYSINFO, unix.SYS_MINCORE, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE, unix.SYS_SETITIMER,
 }
 
@@ -50,12 +50,15 @@ var attacks = []uint32{
 // looks are calls that tell about a file by its path. Landlock does not rule over them, so they are for roots of a plugin's own.
 var looks = []uint32{unix.SYS_NEWFSTATAT, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_ACCESS, unix.SYS_FACCESSAT, unix.SYS_READLINK, unix.SYS_READLINKAT}
 
-// Options of sockets that hand out a handle of the other end's process, or run a program of the plugin's in the kernel
-// (asm-generic/socket.h).
+// Options of sockets that hand out a handle of the other end's process; and that run a program of the plugin's in the kernel, or tell
+// which devices of the network the host has (asm-generic/socket.h).
 var (
-	peerPIDFD  = []uint64{77}
-	bpfOptions = []uint64{26, 50, 51, 52}
+	handingOptions = []uint64{77}
+	settingOptions = []uint64{26, 50, 51, 52, unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX}
 )
+
+// clocks are those that tell the time of day; the others count from the machine's start, and timers need them.
+var clocks = []uint64{unix.CLOCK_REALTIME, unix.CLOCK_REALTIME_COARSE, unix.CLOCK_REALTIME_ALARM, unix.CLOCK_TAI}
 
 // highHalf is what an argument may not have where the kernel looks at its low half only: a rule compares both.
 const highHalf = 0xffffffff << 32
@@ -66,7 +69,14 @@ func policy(t terms) []rule {
 	if t.errno {
 		bad = actErrno(unix.EPERM)
 	}
+	when := func(cs ...condition) []condition { return cs }
 	var rs []rule
+	if t.asks && t.elsewhere {
+		for _, c := range clocks {
+			rs = append(rs, rule{unix.SYS_CLOCK_GETTIME, actAsk, when(condition{0, equal, c})})
+		}
+		rs = append(rs, rule{unix.SYS_GETTIMEOFDAY, actAsk, nil}, rule{unix.SYS_TIME, actAsk, nil}, rule{unix.SYS_UNAME, actAsk, nil})
+	}
 	for _, nr := range allowed {
 		rs = append(rs, rule{nr, actAllow, nil})
 	}
@@ -77,7 +87,10 @@ func policy(t terms) []rule {
 	for _, nr := range looks {
 		rs = append(rs, rule{nr, look, nil})
 	}
-	when := func(cs ...condition) []condition { return cs }
+	shared := uint32(actAllow) // what level isolated has for itself, and others share with the host
+	if t.asks && t.level < Isolated {
+		shared = actAsk
+	}
 	option := func(nr uint32, names []uint64) {
 		rs = append(rs, rule{nr, bad, when(condition{1, anySet, highHalf})}, rule{nr, bad, when(condition{2, anySet, highHalf})})
 		for _, name := range names {
@@ -85,8 +98,8 @@ func policy(t terms) []rule {
 		}
 		rs = append(rs, rule{nr, actAllow, nil})
 	}
-	option(unix.SYS_GETSOCKOPT, peerPIDFD)
-	option(unix.SYS_SETSOCKOPT, bpfOptions)
+	option(unix.SYS_GETSOCKOPT, handingOptions)
+	option(unix.SYS_SETSOCKOPT, settingOptions)
 	for _, c := range []uint64{unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL} {
 		rs = append(rs, rule{unix.SYS_FCNTL, actAllow, when(condition{1, equal, c})})
 	}
@@ -96,12 +109,15 @@ func policy(t terms) []rule {
 		rule{unix.SYS_OPENAT, actAllow, nil},
 		rule{unix.SYS_OPEN, actErrno(unix.EACCES), when(condition{1, anySet, unix.O_PATH})},
 		rule{unix.SYS_OPEN, actAllow, nil},
-		rule{unix.SYS_BIND, t.bind, nil},
+		rule{unix.SYS_BIND, shared, nil},
+		rule{unix.SYS_UNAME, shared, nil},
 		// Who gets signals of a file, and which, may be anybody: nothing here needs them.
 		rule{unix.SYS_FCNTL, actAllow, when(condition{1, equal, unix.F_SETFL}, condition{2, allClear, unix.O_ASYNC})},
 		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETOWN})},
 		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETOWN_EX})},
 		rule{unix.SYS_FCNTL, bad, when(condition{1, equal, unix.F_SETSIG})},
+		// A stack that is moved grows as it likes, and no limit counts it. Who meets the refusal copies.
+		rule{unix.SYS_MREMAP, actErrno(unix.ENOMEM), nil},
 		// Only private memory, and none that grows down: shared memory and stacks are not counted by the memory limit.
 		rule{unix.SYS_MMAP, actAllow, when(condition{3, anySet, unix.MAP_PRIVATE}, condition{3, allClear, unix.MAP_SHARED | unix.MAP_GROWSDOWN})},
 		rule{unix.SYS_SOCKET, actAllow, when(condition{0, equal, unix.AF_UNIX}, condition{1, anySet, unix.SOCK_STREAM}, condition{1, allClear, 0xe})},

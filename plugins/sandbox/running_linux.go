@@ -21,14 +21,15 @@ type Running struct {
 	Stdout  io.ReadCloser
 	Stderr  io.ReadCloser
 
-	level Level
-	dir   *os.File      // O_PATH of the socket folder
-	group *group        // nil: none
-	bound chan struct{} // closed when nobody waits for its bind any more; nil: nobody did
-	host  *os.File      // our end of the socket pair: open as long as we live
-	proc  *os.Process
+	level    Level
+	dir      *os.File      // O_PATH of the socket folder
+	group    *group        // nil: none
+	answered chan struct{} // closed when nothing is asked any more; nil: nothing was
+	host     *os.File      // our end of the socket pair: open as long as we live
+	proc     *os.Process
 
 	mu     sync.Mutex
+	why    string // it was ended for something that it did
 	reaped bool
 	gone   chan struct{}
 	state  *os.ProcessState
@@ -65,11 +66,14 @@ func (r *Running) Kill() {
 // Gone is closed when the program has ended and was reaped.
 func (r *Running) Gone() <-chan struct{} { return r.gone }
 
-// Exit says how the program ended, once Gone is closed: "exit status 2", "signal: bad system call".
+// Exit says how the program ended, once Gone is closed: "exit status 2", "signal: bad system call", or why it was ended.
 func (r *Running) Exit() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == nil {
+	switch {
+	case r.why != "":
+		return r.why
+	case r.state == nil:
 		return ""
 	}
 	return r.state.String()
@@ -102,8 +106,8 @@ func (r *Running) Close() {
 	if r.dir != nil {
 		r.dir.Close()
 	}
-	if r.bound != nil {
-		<-r.bound
+	if r.answered != nil {
+		<-r.answered
 	}
 }
 

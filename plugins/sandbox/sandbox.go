@@ -5,7 +5,8 @@
 // memory: what runs is what was verified (INV-PLUGIN-ARTIFACT). A level is had or the start is refused; it is never quietly
 // less (INV-PLUGIN-LEVEL). When the host dies, however it dies, the program dies (INV-PLUGIN-ORPHAN).
 //
-// Reading order: sandbox.go, start_linux.go, shim_linux.go, policy_linux_amd64.go, filter_linux.go, probe_linux.go.
+// Reading order: sandbox.go, start_linux.go, shim_linux.go, policy_linux_amd64.go, filter_linux.go, answers_linux.go, memory_linux.go,
+// probe_linux.go.
 package sandbox
 
 import (
@@ -76,9 +77,22 @@ type Spec struct {
 	UID    int      // an unprivileged user for the program when the host is root; 0: 63721
 	Tree   *Tree    // the program is a packed root folder, not a file; needs level isolated
 	Dir    string   // a folder of the host for the socket, below level isolated; the caller makes and removes it
+	// Elsewhere starts the program at another time and on another machine, as far as that can be had; nil: here and now.
+	Elsewhere *Elsewhere
+}
+
+// Elsewhere is another place for a program to be in, so that an answer that follows from where and when it is made can be found. The
+// program asks for the wall clock, the name and the kernel of the machine, and is told others. What it reads without asking stays: the
+// kind of the processor, its counter of cycles.
+type Elsewhere struct {
+	Shift  time.Duration // of the wall clock
+	OneCPU bool          // it has one processor only
 }
 
 const defaultUID = 63721
+
+// hostName is what a program finds as the name of its host.
+const hostName = "plugin"
 
 // Applied says what a program was started under.
 type Applied struct {

@@ -154,7 +154,7 @@ func (s *shim) root() error {
 	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|flags, ""); err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte("plugin")); err != nil {
+	if err := unix.Sethostname([]byte(hostName)); err != nil {
 		s.did.Missing = append(s.did.Missing, "hostname: "+err.Error())
 	}
 	return nil
@@ -225,7 +225,7 @@ func (s *shim) landlock(dir string) error {
 // could no longer get memory or threads.
 func (s *shim) become(dir string) error {
 	l := s.order.Limits.Filled()
-	space := uint64(4 << 30)
+	space := uint64(l.Memory) + 2<<30 // what runtimes reserve and never touch; it stops who takes memory faster than it can be counted
 	if s.order.Tree != nil {
 		space = 64 << 30 // interpreters reserve much that they never touch; memory is what counts
 	}
@@ -252,7 +252,7 @@ func (s *shim) become(dir string) error {
 	}
 	var plain, asking []unix.SockFilter
 	if s.order.Level >= Restricted {
-		t := terms{pid: os.Getpid(), level: s.order.Level, errno: s.order.Errno || s.order.Probe, bind: actAllow}
+		t := terms{pid: os.Getpid(), level: s.order.Level, errno: s.order.Errno || s.order.Probe}
 		p, ok := filter(t)
 		s.step = "seccomp"
 		if !ok {
@@ -262,8 +262,8 @@ func (s *shim) become(dir string) error {
 		if s.order.Errno {
 			s.did.Seccomp = "errno"
 		}
-		if s.order.Level < Isolated { // isolated programs share no names of sockets with the host
-			t.bind = actAsk
+		if s.order.asks() {
+			t.asks, t.elsewhere = true, s.order.Elsewhere != nil
 			asking, _ = filter(t)
 		}
 	}
@@ -294,7 +294,7 @@ func (s *shim) become(dir string) error {
 			return err
 		}
 		if asks >= 0 {
-			unix.Close(asks) // who would be asked is gone, as in a program that has its socket
+			unix.Close(asks) // who would be asked is gone: the kernel refuses, as the host does
 		}
 		proof := tryAttacks(s.order.Level, asks >= 0)
 		s.step = "proof"
@@ -302,6 +302,20 @@ func (s *shim) become(dir string) error {
 			return err
 		}
 		os.Exit(0)
+	}
+	if e := s.order.Elsewhere; e != nil {
+		s.step = elsewhere
+		if s.order.Level < Restricted {
+			return errors.New("it needs a filter")
+		}
+		if e.OneCPU {
+			if err := oneCPU(); err != nil {
+				return err
+			}
+		}
+		if err := traceMe(); err != nil {
+			return err
+		}
 	}
 	// Memory last: between it and the program there is one call, so that no other thread of ours meets the limit.
 	set := func(memory bool) error {
@@ -344,6 +358,21 @@ func (s *shim) become(dir string) error {
 	runtime.KeepAlive(argv)
 	runtime.KeepAlive(envp)
 	return e
+}
+
+// oneCPU leaves the first of its processors to this thread, and so to the program.
+func oneCPU() error {
+	var have, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &have); err != nil {
+		return err
+	}
+	for i := range 8 * len(have) * 8 {
+		if have.IsSet(i) {
+			one.Set(i)
+			break
+		}
+	}
+	return unix.SchedSetaffinity(0, &one)
 }
 
 func prlimit(resource int, to, from *unix.Rlimit) unix.Errno {

@@ -162,7 +162,11 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	if err != nil {
 		return nil, nil, err
 	}
-	attr := &os.ProcAttr{Env: []string{}, Files: []*os.File{null, outw, errw, specr, program, reportw, theirs}, Sys: sys}
+	// Its folder is none of the host's, whose path it could ask for.
+	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: []*os.File{null, outw, errw, specr, program, reportw, theirs}, Sys: sys}
+	if o.Elsewhere != nil { // a signal of the shim's own runtime would stop it where nobody waits for it
+		attr.Env = []string{"GODEBUG=asyncpreemptoff=1"}
+	}
 	limits := settings(&o.Spec)
 	group, without := s.group(limits)
 	var proc *os.Process
@@ -203,6 +207,9 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	stop := context.AfterFunc(ctx, r.Kill) // ends the reads below
 	defer stop()
 	proof, err := r.converse(report, &o)
+	if err == nil && o.Elsewhere != nil {
+		err = s.release(r)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -213,10 +220,28 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	if group != nil {
 		r.Applied.Limits = append(r.Applied.Limits, applied(limits)...)
 	} else {
+		most := o.Limits.Filled().Memory + watchRoom
+		r.Applied.Limits = append(r.Applied.Limits, fmt.Sprintf("watched_memory=%d", most))
 		r.Applied.Missing = append(r.Applied.Missing, "control group: "+without)
+		if !o.Probe {
+			go r.watch(most)
+		}
 	}
 	return r, proof, nil
 }
+
+// release lets a program go that waits to be taken elsewhere.
+func (s *Spawner) release(r *Running) error {
+	done := make(chan error, 1)
+	s.jobs <- func() { done <- hideClock(r.PID) }
+	if err := <-done; err != nil {
+		return refused(r.level, elsewhere, err)
+	}
+	return nil
+}
+
+// elsewhere is the step of a start that is about Elsewhere.
+const elsewhere = "another time and another machine"
 
 // group makes the control group of one start, or says why there is none.
 func (s *Spawner) group(limits []setting) (_ *group, why string) {
@@ -260,8 +285,7 @@ func (r *Running) converse(report *os.File, o *order) (proof []Proof, err error)
 	if !heard || o.Probe && proof == nil {
 		return nil, refused(o.Level, "report of the shim", errors.New("the shim ended without a word"))
 	}
-	switch o.Level {
-	case Isolated:
+	if o.Level == Isolated {
 		if r.dir, err = receive(r.host, "sockets"); err == nil && r.dir == nil {
 			err = errors.New("no folder was sent")
 		}
@@ -269,22 +293,28 @@ func (r *Running) converse(report *os.File, o *order) (proof []Proof, err error)
 			return nil, refused(o.Level, "socket folder", err)
 		}
 		r.Applied.UID = hostUID(&o.Spec)
-	case Restricted:
-		if o.Probe {
-			break
-		}
-		asks, err := receive(r.host, "binds")
-		if err != nil {
-			return nil, refused(o.Level, "listener of the filter", err)
-		}
-		if asks == nil {
-			r.Applied.Missing = append(r.Applied.Missing, manyNames)
-			break
-		}
-		r.bound = make(chan struct{})
-		go r.oneAddress(asks)
 	}
+	if o.Probe || !o.asks() {
+		return proof, nil
+	}
+	asks, err := receive(r.host, "asks")
+	switch {
+	case err != nil:
+		return nil, refused(o.Level, "listener of the filter", err)
+	case asks == nil && o.Elsewhere != nil:
+		return nil, refused(o.Level, elsewhere, errors.New("the filter has no listener"))
+	case asks == nil:
+		r.Applied.Missing = append(r.Applied.Missing, manyNames)
+		return proof, nil
+	}
+	r.answered = make(chan struct{})
+	go r.answers(asks, o.Elsewhere)
 	return proof, nil
+}
+
+// asks tells whether the filter of that start asks the host.
+func (o *order) asks() bool {
+	return o.Level == Restricted || o.Level == Isolated && o.Elsewhere != nil
 }
 
 // receive takes the file that the shim sent before it became the program; nil: it sent word that there is none.

@@ -99,6 +99,16 @@ func ReadTree(r io.Reader, run string) (Tree, error) {
 	return t, fmt.Errorf("%s is a link that leads to no program", run)
 }
 
+// sparse tells whether an entry is a file with holes. Those of the older form are another kind of entry.
+func sparse(h *tar.Header) bool {
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
 // limited keeps the first bytes that are written.
 type limited struct {
 	b    *bytes.Buffer
@@ -150,6 +160,9 @@ func WalkTree(r io.Reader, each func(e TreeEntry, content io.Reader) error) erro
 				return fmt.Errorf("%q is a link to nowhere", h.Name)
 			}
 		case tar.TypeReg:
+			if sparse(h) { // a few bytes of it would be many in memory
+				return fmt.Errorf("%q has holes", h.Name)
+			}
 			e.Exec, content = h.Mode&0o111 != 0, tr
 			if total += h.Size; total > treeBytes {
 				return fmt.Errorf("the packed root folder has more than %d MiB", treeBytes>>20)

@@ -20,7 +20,7 @@
 //
 // Calls come one at a time, in this order: Describe, Configure once, then Repair (or Process) as often as needed. Messages of up to 16 MiB
 // must be accepted (the default of most gRPC servers is 4 MiB); answers may have up to the size that the worker file allows,
-// 8 MiB by default. A process may be killed at any moment without a word.
+// 8 MiB by default, and 262,144 fields. A process may be killed at any moment without a word.
 //
 // A repair is pure: the same envelopes and configuration give the same results, in any process, in any grouping into batches.
 // No clock, no randomness, no memory of earlier calls: whatever is like time comes from the envelope, or is the fixed time of

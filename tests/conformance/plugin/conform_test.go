@@ -107,22 +107,101 @@ func TestEveryPluginThatIsWrongOnPurposeIsFoundByItsCheck(t *testing.T) {
 	}
 }
 
+// withVectors is the hostile plugin under a name, with vectors of these values.
+func withVectors(t *testing.T, name string, values ...string) string {
+	t.Helper()
+	dir := folder(t, name)
+	f, err := os.OpenFile(filepath.Join(dir, plugins.DescriptorFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text := "vectors:\n"
+	for _, v := range values {
+		text += "  - {name: v, value: '" + v + "', expect: fixed}\n"
+	}
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+const elsewhere = "gives the same answers at another time and on another machine"
+
+// skips tells whether this machine cannot have what a check needs.
+func skips(rep *plugins.Conformance, check string) bool {
+	for _, c := range rep.Checks {
+		if c.Name == check && c.Result == "skip" {
+			return true
+		}
+	}
+	return false
+}
+
+// Who waits without the cookie for what will never come is ended, and found (the limit is that of a start).
+func TestAPluginThatStaysSilentWithoutTheCookieIsFound(t *testing.T) {
+	rep := conform(t, folder(t, "quiet-without-cookie"), 10*time.Second, 20*time.Second)
+	if rep.OK || !strings.Contains(failed(rep), "refuses to run without the cookie: it ran on") {
+		t.Fatalf("found only:\n%s", failed(rep))
+	}
+	if left := children(t, os.Getpid()); len(left) != 0 {
+		t.Errorf("processes left: %v", left)
+	}
+}
+
+// A clean plugin is not blamed for where it is: the same suite finds nothing in one that asks for nothing.
+func TestAnotherTimeAndAnotherMachineAreHadHere(t *testing.T) {
+	rep := conform(t, withVectors(t, "hostile", "same"), 20*time.Second, 20*time.Second)
+	for _, c := range rep.Checks {
+		if c.Name == elsewhere {
+			if c.Result == "skip" {
+				t.Skip(c.Evidence)
+			}
+			if c.Result != "pass" {
+				t.Error(c.Evidence)
+			}
+			return
+		}
+	}
+	t.Fatal("it was not asked")
+}
+
 func TestWhatDoesNotConformIsFoundByTheRightCheck(t *testing.T) {
 	for value, check := range map[string]string{"big": "gives the same answers", "lie: path": "stands any record"} {
 		t.Run(value, func(t *testing.T) {
-			dir := folder(t, "hostile")
-			f, err := os.OpenFile(filepath.Join(dir, plugins.DescriptorFile), os.O_APPEND|os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteString("vectors:\n  - {name: v, value: '" + value + "', expect: fixed}\n"); err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-			rep := conform(t, dir, 20*time.Second, 20*time.Second)
+			rep := conform(t, withVectors(t, "hostile", value), 20*time.Second, 20*time.Second)
 			if rep.OK || !strings.Contains(failed(rep), check) {
 				t.Fatalf("found only:\n%s", failed(rep))
 			}
+		})
+	}
+	// What is found only by who looks at another place than usual: at order and pairing, after many records, at another time, beside
+	// the answers.
+	for name, c := range map[string]struct {
+		values []string
+		found  []string
+	}{
+		"in the order of another batch": {[]string{"lie: backwards"}, []string{"gives the same answers", "results have the order of the records"}},
+		"with another record's answer":  {[]string{"lie: pairs", "value: a", "value: b"}, []string{"gives the same answers", "it gives another answer for record"}},
+		"after many honest answers":     {[]string{"late-lie"}, []string{"gives the same answers", "a long run in any order: it gives another answer for record"}},
+		"as a crash that says why":      {[]string{"panic"}, []string{"gives the same answers", `it last wrote "panic: the card is `, "stands any record"}},
+		"on standard output":            {[]string{"stdout"}, []string{"writes nothing to standard output while it works"}},
+		"beside its answers": {[]string{"silent rejection", "raw-stdout"}, []string{"says why it rejects a record: \"silent rejection\"",
+			"writes nothing to standard output while it works"}},
+		"by the year":    {[]string{"year"}, []string{elsewhere + ": in "}},
+		"by the machine": {[]string{"where"}, []string{elsewhere + ": in "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rep := conform(t, withVectors(t, "hostile", c.values...), 20*time.Second, 20*time.Second)
+			for _, want := range c.found {
+				if strings.HasPrefix(want, elsewhere) && skips(rep, elsewhere) {
+					continue
+				}
+				if rep.OK || !strings.Contains(failed(rep), want) {
+					t.Errorf("%q was to be found; found only:\n%s", want, failed(rep))
+				}
+			}
+			noCard(t, "the report", failed(rep))
 		})
 	}
 	for name, check := range map[string]string{"silent": "start limit", "mute": "does not say"} {

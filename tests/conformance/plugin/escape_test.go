@@ -2,7 +2,9 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"reprieve.dev/pipeline"
 	"reprieve.dev/plugins"
 	"reprieve.dev/plugins/sandbox"
+	"reprieve.dev/transforms"
 )
 
 // escapes are ways out that an attacker comes to second: other doors of the kernel, what is left of limits and filters, the socket
@@ -22,6 +25,7 @@ var escapes = map[string]outcome{
 	"upwards": blocked, "replaced": blocked, "descriptor": blocked, "reexec": blocked, "mem": blocked, "devices": blocked,
 	"cgroup": blocked, "clockset": killed,
 
+	"protect": killed, "stack-moves": blocked, "device": killed,
 	"grows-down": blocked, "shared-copy": blocked, "shared-droppable": blocked, "pipes": blocked, "timers": blocked, "timerfds": blocked, "sparse": blocked,
 	"pidfd-peer": killed, "sockfilter": killed, "sockfilter-high": killed, "parent": killed, "group": killed, "traced": killed, "neighbour": killed,
 	"memfd": killed, "own-program": blocked, "standard": blocked, "inotify": blocked, "fanotify": killed, "dnotify": blocked, "lease": blocked, "setns": killed,
@@ -47,6 +51,13 @@ func TestEveryEscapeIsBlockedOrEndsTheProcess(t *testing.T) {
 				want = killed // the host looks after the folder
 			}
 			w.attacked(t, tr, "names: ", want)
+		})
+		t.Run("asks", func(t *testing.T) {
+			want := through // it has a name of its own, which the kernel tells
+			if w.did.Level != sandbox.Isolated.String() && !slices.ContainsFunc(w.did.Missing, func(m string) bool { return strings.Contains(m, "the host's name") }) {
+				want = killed // the host tells it, and not for ever
+			}
+			w.attacked(t, tr, "asks: ", want)
 		})
 	})
 }
@@ -93,6 +104,43 @@ func TestAPluginHoldsNoNameInTheAbstractNamespaceOfTheHost(t *testing.T) {
 				}
 				w.back(t, was)
 			})
+		}
+	})
+}
+
+// Empty parts are two bytes on the wire and a hundred in memory.
+func TestAnAnswerOfEmptyPartsCostsTheHostNoMemory(t *testing.T) {
+	w := open(t, nil)
+	w.install(sandbox.Restricted)
+	tr, err := w.transform("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	repair(t, tr, "fine")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out := repair(t, tr, "lie: empties")
+	runtime.ReadMemStats(&after)
+	if code(&out[0]) != pipeline.CodePluginAnswer || !strings.Contains(fmt.Sprint(out[0].Failure.Params), "too many parts") {
+		t.Errorf("%+v", out[0].Failure)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 128<<20 { // 8 MB came; built they are 600
+		t.Errorf("%d bytes were taken for it", n)
+	}
+}
+
+// What a program can ask about where it is, is the same everywhere.
+func TestAPluginSeesNeitherNameNorFolderOfTheHost(t *testing.T) {
+	levels(t, func(t *testing.T, w *world) {
+		if slices.ContainsFunc(w.did.Missing, func(m string) bool { return strings.Contains(m, "the host's name") }) {
+			t.Skip("a declared weakness of this machine: ", w.did.Missing)
+		}
+		tr, err := w.transform("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := repair(t, tr, "where"); string(out[0].Value) != "plugin in /" {
+			t.Errorf("%q %+v", out[0].Value, out[0].Failure)
 		}
 	})
 }
@@ -163,13 +211,38 @@ func TestAMemoryOfEarlierCallsIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got pipeline.Code
-	for range 3 { // the second process sees the first and the third batch only
-		out := repair(t, tr, "memory-of-calls")
-		got = code(&out[0])
+	if n := foundAfter(t, tr, "memory-of-calls"); n == 0 {
+		t.Fatal("it was not found")
 	}
-	if got != pipeline.CodePluginNondeterministic {
-		t.Fatal(got)
+}
+
+// foundAfter is how many batches of one record a plugin was asked for until it was found to give two answers; 0: it never was. So many
+// are asked that a draw of one in two does not miss it.
+func foundAfter(t *testing.T, tr transforms.Transform, value string) int {
+	t.Helper()
+	for n := range 64 {
+		if out := repair(t, tr, value); code(&out[0]) == pipeline.CodePluginNondeterministic {
+			return n + 1
+		}
+	}
+	return 0
+}
+
+// Who is honest wherever a second answer could be counted on beforehand is found all the same: which batches are asked again follows
+// from nothing that a plugin sees (INV-PLUGIN-SAME).
+func TestWhoLiesInEverySecondBatchIsFound(t *testing.T) {
+	for _, verb := range []string{"random-if-even", "random-if-odd", "random-from-second"} {
+		t.Run(verb, func(t *testing.T) {
+			w := open(t, func(o *plugins.Options) { o.RepeatOneIn = 2 })
+			w.install(sandbox.Restricted)
+			tr, err := w.transform("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := foundAfter(t, tr, verb); n == 0 {
+				t.Fatal("it was not found")
+			}
+		})
 	}
 }
 

@@ -41,6 +41,31 @@ func children(t *testing.T, pid int) (out []int) {
 	return out
 }
 
+// shortTemp makes a folder for temporary files whose path leaves room for the name of a socket.
+func shortTemp(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil { // a plugin of another user passes through it
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+// roomsIn are the folders in which hosts keep the sockets of their plugins.
+func roomsIn(t *testing.T, tmp string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(tmp, "reprieve-host-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
 // heap is what the host has in use.
 func heap() int64 {
 	runtime.GC()
@@ -156,6 +181,7 @@ func TestKillOfTheHostEndsThePlugins(t *testing.T) {
 	}
 	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted, sandbox.Process} {
 		t.Run(l.String(), func(t *testing.T) {
+			tmp := shortTemp(t)
 			cmd := exec.Command(os.Args[0], "-test.run=^TestKillOfTheHostEndsThePlugins$", "-test.v")
 			cmd.Env = append(os.Environ(), "HOST_TO_KILL="+l.String())
 			out, err := cmd.StdoutPipe()
@@ -201,6 +227,14 @@ func TestKillOfTheHostEndsThePlugins(t *testing.T) {
 					}
 					runtime.Gosched()
 				}
+			}
+			_ = cmd.Wait() // killed, as it was meant to be
+			if left := roomsIn(t, tmp); len(left) != 1 {
+				t.Errorf("a host that was killed leaves %v", left)
+			}
+			open(t, func(o *plugins.Options) { o.Most = l; o.Insecure = true }).Close()
+			if left := roomsIn(t, tmp); len(left) != 0 {
+				t.Errorf("the next host leaves %v", left)
 			}
 		})
 	}
@@ -258,14 +292,27 @@ func TestALevelThatCannotBeHadIsRefused(t *testing.T) {
 
 func TestAStartThatFailsIsTriedAgainAfterItsBackOff(t *testing.T) {
 	now := time.Now()
+	tmp := shortTemp(t)
 	w := open(t, func(o *plugins.Options) { o.Clock = func() time.Time { return now } })
 	w.install(sandbox.Restricted)
 	tr, err := w.transform("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := os.Getenv("TMPDIR")
-	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone")) // where the folder of the socket is made
+	rooms := roomsIn(t, tmp)
+	if len(rooms) != 1 {
+		t.Fatal(rooms)
+	}
+	startable := func(yes bool) { // the folder of the socket is made in the room of the host
+		from, to := rooms[0], rooms[0]+"-away"
+		if yes {
+			from, to = to, from
+		}
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startable(false)
 	for _, wait := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		if out := repair(t, tr, "exit"); code(&out[0]) != pipeline.CodePluginUnavailable && wait > 100*time.Millisecond || out[0].Failure == nil {
 			t.Fatal(out[0].Failure)
@@ -273,15 +320,15 @@ func TestAStartThatFailsIsTriedAgainAfterItsBackOff(t *testing.T) {
 		if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
 			t.Fatal(out[0].Failure)
 		}
-		t.Setenv("TMPDIR", good) // it would start now, but is not asked before its time
+		startable(true) // it would start now, but is not asked before its time
 		now = now.Add(wait - time.Millisecond)
 		if out := repair(t, tr, "fine"); code(&out[0]) != pipeline.CodePluginUnavailable {
 			t.Fatalf("it was started before %s were over: %+v", wait, out[0])
 		}
-		t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
+		startable(false)
 		now = now.Add(time.Millisecond)
 	}
-	t.Setenv("TMPDIR", good)
+	startable(true)
 	now = now.Add(time.Minute)
 	if out := repair(t, tr, "fine"); out[0].Failure != nil {
 		t.Fatal(out[0].Failure)

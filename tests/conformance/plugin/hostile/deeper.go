@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -65,6 +66,10 @@ func init() {
 		"hostname":         func(string) error { n := [2]byte{'x'}; return raw(170, uintptr(unsafe.Pointer(&n)), 1, 0) },
 		"quota":            func(string) error { return raw(443, 0, 0, 0) }, // quotactl_fd
 		"reap":             func(string) error { return raw(448, 0, 0, 0) }, // process_mrelease
+		"protect":          protect,
+		"stack-moves":      stackMoves,
+		"device":           device,
+		"asks":             func(string) error { return flood(func() error { var u syscall.Utsname; return syscall.Uname(&u) }) },
 		"shared-copy":      func(string) error { return sharedMapping(0x03) },
 		"shared-droppable": func(string) error { return sharedMapping(0x08) }, // MAP_DROPPABLE: not counted either
 	} {
@@ -101,10 +106,49 @@ func growsDown(string) error {
 	if e != 0 {
 		return e
 	}
+	touch(at, size)
+	return nil
+}
+
+// protect makes memory that was written one that is only read, which RLIMIT_DATA does not count, and stays with what it has.
+func protect(string) error {
+	const piece = 16 << 20
+	for {
+		at, _, e := syscall.RawSyscall6(syscall.SYS_MMAP, 0, piece, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON, ^uintptr(0), 0)
+		if e != 0 {
+			break
+		}
+		touch(at, piece)
+		if err := raw(syscall.SYS_MPROTECT, at, piece, syscall.PROT_READ); err != nil {
+			return err
+		}
+	}
+	time.Sleep(time.Hour)
+	return nil
+}
+
+// stackMoves makes a piece of the first stack a large one elsewhere: stacks are not counted, and only grow where they stand.
+func stackMoves(string) error {
+	const size = 1 << 30
+	page := uintptr(unsafe.Pointer(unsafe.StringData(os.Args[0]))) &^ 4095
+	at, _, e := syscall.RawSyscall6(syscall.SYS_MREMAP, page, 4096, size, 1, 0, 0) // MREMAP_MAYMOVE
+	if e != 0 {
+		return e
+	}
+	touch(at, size)
+	return nil
+}
+
+func touch(at, size uintptr) {
 	for i := uintptr(0); i < size; i += 4096 {
 		*(*byte)(unsafe.Add(unsafe.Pointer(nil), at+i)) = 1
 	}
-	return nil
+}
+
+// device asks whether the host has a device of the network, by binding a connection to it.
+func device(string) error {
+	name := [3]byte{'l', 'o'}
+	return eachSocket(func(fd int) error { return setsockopt(fd, 1, 25, unsafe.Pointer(&name), unsafe.Sizeof(name)) })
 }
 
 func sharedMapping(kind uintptr) error {

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +22,11 @@ import (
 )
 
 func main() {
-	if early(filepath.Base(os.Args[0])) {
+	name := filepath.Base(os.Args[0])
+	if name == "quiet-without-cookie" && os.Getenv(wire.CookieKey) == "" {
+		time.Sleep(time.Hour) // neither a word nor an end
+	}
+	if early(name) {
 		return
 	}
 	serve(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}, &villain{})})
@@ -137,6 +143,9 @@ func early(name string) bool {
 	return false
 }
 
+// first is the number of the first batch that the process saw.
+var first uint64
+
 // liar breaks the protocol in its replies.
 type liar struct {
 	wire.RepairTransformServer
@@ -147,8 +156,16 @@ func (l *liar) Repair(ctx context.Context, in *wire.RepairRequest) (*wire.Repair
 	if err != nil {
 		return nil, err
 	}
+	if first == 0 {
+		first = in.Batch
+	}
 	for i, e := range in.Envelopes {
 		switch string(e.GetValue().GetValue()) {
+		case "random-if-even", "random-if-odd", "random-from-second": // honest where it thinks that nobody looks twice
+			if v := string(e.Value.Value); v == "random-if-even" && in.Batch%2 == 0 || v == "random-if-odd" && in.Batch%2 == 1 || v == "random-from-second" && in.Batch != first {
+				out.Results[i] = (&villain{}).Repair(&sdk.Envelope{Value: []byte("random")}).Wire()
+				out.Results[i].Item = e.Item
+			}
 		case "lie: late": // what a plugin says whose clock runs out before the host's
 			return nil, context.DeadlineExceeded
 		case "lie: count":
@@ -163,6 +180,20 @@ func (l *liar) Repair(ctx context.Context, in *wire.RepairRequest) (*wire.Repair
 			out.Results[i].Item = "qother"
 		case "lie: batch":
 			out.Batch++
+		case "lie: empties": // as many results as there is room for, of nothing
+			out = &wire.RepairReply{Batch: in.Batch}
+			out.ProtoReflect().SetUnknown(bytes.Repeat([]byte{0x12, 0}, 4_000_000))
+			return out, nil
+		case "lie: pairs": // each record gets the answer of another
+			for k, n := 0, len(out.Results)-1; k < n; k, n = k+1, n-1 {
+				a, b := out.Results[k], out.Results[n]
+				out.Results[k], out.Results[n] = b, a
+				a.Item, b.Item = b.Item, a.Item
+			}
+			return out, nil
+		case "lie: backwards":
+			slices.Reverse(out.Results)
+			return out, nil
 		case "lie: outcome":
 			out.Results[i].Outcome = 77
 		case "lie: unchanged":

@@ -134,6 +134,34 @@ func (v *villain) Repair(e *sdk.Envelope) sdk.Result {
 		return sdk.Repaired().SetValue(nil)
 	case "broker":
 		return sdk.Repaired().SetValue(fmt.Append(nil, brokerStreams.Load()))
+	case "where":
+		var u syscall.Utsname
+		dir := make([]byte, 256)
+		n, err := syscall.Getcwd(dir)
+		if err == nil {
+			err = syscall.Uname(&u)
+		}
+		if err != nil {
+			return sdk.Rejected(err.Error())
+		}
+		host := ""
+		for _, c := range u.Nodename {
+			if c == 0 {
+				break
+			}
+			host += string(rune(c))
+		}
+		return sdk.Repaired().SetValue([]byte(host + " in " + strings.TrimRight(string(dir[:n]), "\x00")))
+	case "year":
+		return sdk.Repaired().SetValue([]byte(time.Now().UTC().Format("2006")))
+	case "late-lie": // honest for its first 40 records of the kind
+		if calls++; calls > 40 {
+			return sdk.Repaired().SetValue(fmt.Append(nil, calls))
+		}
+	case "silent rejection":
+		return sdk.Rejected("")
+	case "raw-stdout":
+		_, _ = syscall.Write(1, []byte("chatter\n"))
 	case "random":
 		b := make([]byte, 8)
 		_, _ = rand.Read(b)
