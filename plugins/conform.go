@@ -132,8 +132,8 @@ func Conform(ctx context.Context, o Options, dir string) (*Conformance, error) {
 		j.marks()
 		j.sameMarks()
 	}
-	if said := j.h.chatter.Load(); said != 0 {
-		j.add("writes nothing to standard output while it works", "fail", "%d bytes in all: standard output belongs to the protocol, print to standard error", said)
+	if n := j.h.chatter.Load(); n != 0 {
+		j.add("writes nothing to standard output while it works", "fail", "%d bytes in all: standard output belongs to the protocol, print to standard error", n)
 	} else {
 		j.add("writes nothing to standard output while it works", "pass", "not a byte in any call")
 	}

@@ -149,6 +149,17 @@ func TestAPluginThatStaysSilentWithoutTheCookieIsFound(t *testing.T) {
 	}
 }
 
+// A server whose settings nobody looked at breaks more than one promise.
+func TestACarelessServerIsFound(t *testing.T) {
+	rep := conform(t, withVectors(t, "careless", "same"), 20*time.Second, 20*time.Second)
+	for _, want := range []string{"says what plugin.yaml says: it asks for 600 records a call", "answers for its health: grpc.health.v1.Health/Check of the service plugin: rpc error: code = Unimplemented",
+		"refuses a call that it does not know: it answered", "takes a message of 5 MiB: rpc error: code = ResourceExhausted"} {
+		if rep.OK || !strings.Contains(failed(rep), want) {
+			t.Errorf("%q was to be found; found only:\n%s", want, failed(rep))
+		}
+	}
+}
+
 // A clean plugin is not blamed for where it is: the same suite finds nothing in one that asks for nothing.
 func TestAnotherTimeAndAnotherMachineAreHadHere(t *testing.T) {
 	rep := conform(t, withVectors(t, "hostile", "same"), 20*time.Second, 20*time.Second)

@@ -15,6 +15,8 @@ import (
 
 	plugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"reprieve.dev/plugins/sdk"
@@ -29,19 +31,38 @@ func main() {
 	if early(name) {
 		return
 	}
-	serve(&liar{RepairTransformServer: sdk.NewServer(sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}, &villain{})})
+	about := sdk.About{Name: "acme/hostile", Version: "1.0.0", View: true}
+	var careless []grpc.ServerOption
+	if name == "careless" {
+		about.MaxBatch = 600
+		careless = carelessly()
+	}
+	serve(&liar{RepairTransformServer: sdk.NewServer(about, &villain{})}, careless...)
 }
 
 // brokerStreams counts how often the host opened the way by which a plugin can flood it.
 var brokerStreams atomic.Int64
 
+// carelessly is a server as a library makes it whose settings nobody looked at: messages of 4 MiB, no health, and a word for every call.
+func carelessly() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(4 << 20),
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error { return stream.SendMsg(&emptypb.Empty{}) }),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if info.FullMethod == "/grpc.health.v1.Health/Check" {
+				return nil, status.Error(codes.Unimplemented, "no such service")
+			}
+			return next(ctx, req)
+		}),
+	}
+}
+
 // serve is sdk.ServeService by hand, with a broker that floods and a shutdown that never returns.
-func serve(s wire.RepairTransformServer) {
+func serve(s wire.RepairTransformServer, more ...grpc.ServerOption) {
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{ProtocolVersion: wire.Protocol, MagicCookieKey: wire.CookieKey, MagicCookieValue: wire.CookieValue},
 		VersionedPlugins: map[int]plugin.PluginSet{wire.Protocol: {"transform": &served{server: s}}},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(wire.MessageMost), grpc.MaxSendMsgSize(1<<30),
+			return grpc.NewServer(append(append(o, grpc.MaxRecvMsgSize(wire.MessageMost), grpc.MaxSendMsgSize(1<<30),
 				grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 					if info.FullMethod != "/plugin.GRPCBroker/StartStream" {
 						return next(srv, stream)
@@ -56,7 +77,7 @@ func serve(s wire.RepairTransformServer) {
 						select {}
 					}
 					return next(ctx, req)
-				}))...)
+				})), more...)...)
 		},
 	})
 }
