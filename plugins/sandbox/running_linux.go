@@ -25,6 +25,7 @@ type Running struct {
 	dir      *os.File      // O_PATH of the socket folder
 	group    *group        // nil: none
 	answered chan struct{} // closed when nothing is asked any more; nil: nothing was
+	released chan struct{} // closed when nobody holds it at its first instruction any more; nil: nobody did
 	host     *os.File      // our end of the socket pair: open as long as we live
 	proc     *os.Process
 
@@ -35,12 +36,21 @@ type Running struct {
 	state  *os.ProcessState
 }
 
+// trapped is the reason of a wait that is none of an end (CLD_TRAPPED of asm-generic/siginfo.h).
+const trapped = 4
+
 // reap waits for the program and then ends whatever is left of its session, before its id can be anybody else's.
 func (r *Running) reap() {
 	for {
-		if err := unix.Waitid(unix.P_PID, r.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
+		var about unix.Siginfo
+		switch err := unix.Waitid(unix.P_PID, r.PID, &about, unix.WEXITED|unix.WNOWAIT, nil); {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err == nil && about.Code == trapped && r.released != nil: // a stop of who is traced is told as well
+			<-r.released
+			continue
 		}
+		break
 	}
 	r.mu.Lock()
 	_ = unix.Kill(-r.PID, unix.SIGKILL) // an empty group is the usual case

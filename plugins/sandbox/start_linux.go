@@ -199,6 +199,10 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 		return nil, nil, refused(o.Level, "start a process with its namespaces", err)
 	}
 	r := &Running{PID: proc.Pid, Stdout: stdout, Stderr: stderr, level: o.Level, host: host, proc: proc, group: group, gone: make(chan struct{})}
+	if o.Elsewhere != nil {
+		r.released = make(chan struct{})
+		defer close(r.released)
+	}
 	go r.reap()
 	for _, f := range opened {
 		f.Close()
