@@ -28,6 +28,8 @@ type Options struct {
 	Sealer   pipeline.Sealer   // nil: repairs of sealed items are refused
 	// Source reads the topics of a cluster for faithful bytes; nil answers that there is none.
 	Source func(cluster string) (pipeline.Log, bool)
+	// Schemas tells whether the registry of a pipeline knows a schema ("avro:7", "guid:..."); nil: nobody is asked.
+	Schemas func(ctx context.Context, pipeline, schema string) (bool, error)
 	// Owner says who owns a new item; nil: nobody until it is assigned.
 	Owner func(*Item) string
 	// ChunkItems is how many items a bulk change writes in one transaction. Default 500.
@@ -36,23 +38,24 @@ type Options struct {
 
 // Items is custody over one ledger. It is safe for concurrent use; other processes may use the same ledger.
 type Items struct {
-	db     *ledger.DB
-	id     *seal.IdentityKey
-	ring   *seal.Ring
-	log    *slog.Logger
-	roles  Roles
-	clock  pipeline.Clock
-	opener Opener
-	sealer pipeline.Sealer
-	source func(string) (pipeline.Log, bool)
-	chunk  int
-	owner  func(*Item) string
+	db      *ledger.DB
+	id      *seal.IdentityKey
+	ring    *seal.Ring
+	log     *slog.Logger
+	roles   Roles
+	clock   pipeline.Clock
+	opener  Opener
+	sealer  pipeline.Sealer
+	source  func(string) (pipeline.Log, bool)
+	schemas func(ctx context.Context, pipeline, schema string) (bool, error)
+	chunk   int
+	owner   func(*Item) string
 }
 
 // New makes custody over db. It starts nothing and keeps db, which the caller closes.
 func New(db *ledger.DB, o Options) *Items {
 	c := &Items{db: db, id: o.Identity, ring: o.Ring, log: o.Log, roles: o.Roles, clock: o.Clock, opener: o.Opener, sealer: o.Sealer,
-		source: o.Source, chunk: o.ChunkItems, owner: o.Owner}
+		source: o.Source, schemas: o.Schemas, chunk: o.ChunkItems, owner: o.Owner}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

@@ -3,6 +3,7 @@ package custody
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"reprieve.dev/ledger"
@@ -10,29 +11,38 @@ import (
 
 // Notice is something that somebody is to be told, once.
 type Notice struct {
-	Kind    string        `json:"kind"` // ending, escalated, overdue
+	Kind    string        `json:"kind"` // ending, outlived, escalated, overdue
 	Tenant  string        `json:"tenant"`
 	Owner   string        `json:"owner"` // who is told; the escalation target of what nobody has acted on
 	Subject string        `json:"subject"`
 	Items   int64         `json:"items,string"`
 	FirstMS int64         `json:"first_ms,string"` // of an ending: when the first goes; of an overdue one: since when the oldest waits
 	Limit   time.Duration `json:"-"`
+	Text    string        `json:"text,omitempty"` // of what they outlive: what is the matter; FirstMS 0 is at any time, or already
 }
 
 // Kinds of notices.
 const (
 	NoticeEnding    = "ending"
+	NoticeOutlived  = "outlived"
 	NoticeEscalated = "escalated"
 	NoticeOverdue   = "overdue"
 )
 
-// Due are the notices that are due now and were not told: open items that end within the warning time of r, to their owner, and in
-// its last fifth to escalate, if there is one; and items that are older than an objective allows, once a day. Told writes down
-// that one was told. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+// Due are the notices that are due now and were not told: open items that end within the warning time of r, or whose source, key or
+// schema does or is gone (Needs), to their owner, and in its last fifth to escalate, if there is one; and items that are older than an
+// objective allows, once a day. Told writes down that one was told. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
 func (c *Items) Due(ctx context.Context, who Actor, r Retention, escalate string, objectives []Objective) ([]Notice, error) {
 	soon, err := c.EndingSoon(ctx, who, r)
 	if err != nil {
 		return nil, err
+	}
+	needs, err := c.Needs(ctx, who, r, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range needs.Unchecked {
+		c.log.Warn("whether open items outlive what they need cannot be told", "need", u.Need, "subject", u.Subject, "code", u.Code, "cause", u.Text)
 	}
 	late, err := c.Overdue(ctx, who, objectives)
 	if err != nil {
@@ -41,19 +51,37 @@ func (c *Items) Due(ctx context.Context, who Actor, r Retention, escalate string
 	now := c.clock().UnixMilli()
 	var all []Notice
 	escalated := map[string]int{} // one for all owners of a pipeline: it goes to one
+	tell := func(n Notice) {
+		all = append(all, n)
+		if escalate == "" || n.FirstMS == 0 || n.FirstMS-now >= r.warning().Milliseconds()/5 {
+			return
+		}
+		key := n.Tenant + "\x00" + n.Subject
+		if i, known := escalated[key]; known {
+			all[i].Items += n.Items
+			all[i].FirstMS = min(all[i].FirstMS, n.FirstMS)
+			return
+		}
+		escalated[key] = len(all)
+		n.Kind, n.Owner = NoticeEscalated, escalate
+		all = append(all, n)
+	}
 	for _, e := range soon {
 		subject := e.Pipeline + " " + strconv.FormatInt(ledger.Day(e.FirstMS), 10)
-		all = append(all, Notice{Kind: NoticeEnding, Tenant: e.Tenant, Owner: e.Owner, Subject: subject, Items: e.N, FirstMS: e.FirstMS})
-		if escalate != "" && e.FirstMS-now < r.warning().Milliseconds()/5 {
-			key := e.Tenant + "\x00" + subject
-			if i, known := escalated[key]; known {
-				all[i].Items += e.N
-				all[i].FirstMS = min(all[i].FirstMS, e.FirstMS)
-				continue
-			}
-			escalated[key] = len(all)
-			all = append(all, Notice{Kind: NoticeEscalated, Tenant: e.Tenant, Owner: escalate, Subject: subject, Items: e.N, FirstMS: e.FirstMS})
+		tell(Notice{Kind: NoticeEnding, Tenant: e.Tenant, Owner: e.Owner, Subject: subject, Items: e.N, FirstMS: e.FirstMS})
+	}
+	for _, e := range needs.Ends {
+		if e.Need == NeedPayload || e.FirstMS > now+r.warning().Milliseconds() {
+			continue
 		}
+		when := "at any time"
+		if e.Gone {
+			when = "gone"
+		} else if e.FirstMS != 0 {
+			when = strconv.FormatInt(ledger.Day(e.FirstMS), 10)
+		}
+		tell(Notice{Kind: NoticeOutlived, Tenant: e.Tenant, Owner: e.Owner, Subject: strings.Join([]string{e.Pipeline, string(e.Need), e.Subject, when}, " "),
+			Items: e.Items, FirstMS: e.FirstMS, Text: e.Text})
 	}
 	for _, o := range late {
 		all = append(all, Notice{Kind: NoticeOverdue, Tenant: o.Tenant, Owner: o.Owner, Subject: o.What + " " + o.Selection + " " + strconv.FormatInt(ledger.Day(now), 10),

@@ -170,6 +170,7 @@ const (
 	CodeArchiveFailed      Code = "ERR_ARCHIVE_FAILED"
 	CodeRetentionEnding    Code = "ALERT_RETENTION_ENDING"
 	CodeRetentionEscalated Code = "ALERT_RETENTION_ESCALATED"
+	CodeRetentionOutlived  Code = "ALERT_RETENTION_OUTLIVED"
 	CodeObjectiveMissed    Code = "ALERT_OBJECTIVE_MISSED"
 	CodeGlassBroken        Code = "ALERT_BREAK_GLASS"
 	CodeAlertUndelivered   Code = "ERR_ALERT_UNDELIVERED"
@@ -652,6 +653,9 @@ var codeTable = []CodeInfo{
 	{CodeRetentionEscalated, ClassNone, ActPause, nil, ExitRuntime,
 		"open items end very soon and their owner has not acted",
 		"Triage them or extend them today."},
+	{CodeRetentionOutlived, ClassNone, ActPause, nil, ExitRuntime,
+		"open items outlive what they need: their source, their key or their schema ends before they do",
+		"See them with reprieve quarantine aging --needs; redrive or resolve them before, or keep it longer: retention.ms of the topic, the schema in its registry."},
 	{CodeObjectiveMissed, ClassNone, ActPause, nil, ExitRuntime,
 		"open items are older than an objective allows",
 		"Look at reprieve quarantine aging and triage the oldest."},

@@ -34,7 +34,9 @@ func (w *Worker) care(ctx context.Context, alerts *Alerts) error {
 		return err
 	}
 	defer db.Close()
-	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Roles: p.Roles()})
+	logs := p.Logs(ctx)
+	defer logs.Close()
+	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Roles: p.Roles(), Source: logs.Of, Schemas: p.Schemas(w.o.Clock)})
 	who := custody.System("retention")
 	if mine, err := items.Lead(ctx, w.holder(), careLease); err != nil || !mine {
 		return err
@@ -80,6 +82,11 @@ func tellAll(ctx context.Context, items *custody.Items, who custody.Actor, r cus
 		switch n.Kind {
 		case custody.NoticeEnding:
 			x.Code, x.Detail["first_ends"] = pipeline.CodeRetentionEnding, at
+		case custody.NoticeOutlived:
+			x.Code, x.Detail["what"], x.Detail["first_ends"] = pipeline.CodeRetentionOutlived, n.Text, at
+			if n.FirstMS == 0 {
+				x.Detail["first_ends"] = "now"
+			}
 		case custody.NoticeEscalated:
 			x.Code, x.Detail["first_ends"] = pipeline.CodeRetentionEscalated, at
 		case custody.NoticeOverdue:

@@ -17,6 +17,10 @@ func (a *app) agingCmd() *cobra.Command {
 	var tenant string
 	c := &cobra.Command{
 		Use: "aging", Short: "Show how long open items have waited, by owner and state, and which objectives are missed", Args: exactly(0, "no argument"),
+		Long: "Aging reads counts, whatever the number of items.\n\n" +
+			"With --needs it also walks through the open items and asks brokers and registries which of them outlive what they need: the source's\n" +
+			"bytes where only the source topic has them, the key of what is sealed, the schema, the payload itself. What is gone stands first, then\n" +
+			"what ends first. A worker with the role custodian looks every ten minutes and tells the owner (ALERT_RETENTION_OUTLIVED).",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := a.open(c.Context(), o)
 			if err != nil {
@@ -41,7 +45,15 @@ func (a *app) agingCmd() *cobra.Command {
 			out := struct {
 				Ages    []row             `json:"ages"`
 				Overdue []custody.Overdue `json:"overdue"`
-			}{[]row{}, []custody.Overdue{}}
+				Needs   *custody.Needs    `json:"needs,omitempty"`
+			}{Ages: []row{}, Overdue: []custody.Overdue{}}
+			if o.pipelines {
+				needs, err := d.items.Needs(c.Context(), d.who, d.plan.Retention(), tenant)
+				if err != nil {
+					return err
+				}
+				out.Needs = &needs
+			}
 			for _, o := range late {
 				if tenant == "" || o.Tenant == tenant {
 					out.Overdue = append(out.Overdue, o)
@@ -66,12 +78,42 @@ func (a *app) agingCmd() *cobra.Command {
 					t.line("overdue to %s within %s (%s): %s of %s, owner %s, the oldest %s", o.What, o.Limit, cmp.Or(o.Selection, "all items"), many(o.Items, "item"), harmless(o.Tenant),
 						harmless(cmp.Or(o.Owner, "(nobody)")), o.Oldest)
 				}
+				if out.Needs != nil {
+					needsTable(t, out.Needs)
+				}
 			})
 		},
 	}
 	o.flags(c, a)
 	c.Flags().StringVar(&tenant, "tenant", "", "one tenant")
+	c.Flags().BoolVar(&o.pipelines, "needs", false, "also find the items whose source, key, schema or payload ends first")
 	return c
+}
+
+// needsTable writes what ends before its items do.
+func needsTable(t *table, n *custody.Needs) {
+	var codes []pipeline.Code
+	if len(n.Ends) == 0 {
+		t.line("no open item outlives what it needs")
+	} else {
+		t.line("")
+		t.head("ENDS", "NEED", "OF", "TENANT", "OWNER", "PIPELINE", "ITEMS", "THE FIRST", "CODE", "WHY")
+	}
+	for _, e := range n.Ends {
+		when := stamp(e.FirstMS)
+		switch {
+		case e.Gone:
+			when = "gone"
+		case e.FirstMS == 0:
+			when = "any time"
+		}
+		t.row(when, e.Need, cmp.Or(e.Subject, "the ledger"), e.Tenant, cmp.Or(e.Owner, "(nobody)"), e.Pipeline, e.Items, e.Example, e.Code, e.Text)
+		codes = append(codes, e.Code)
+	}
+	t.remedies(codes)
+	for _, u := range n.Unchecked {
+		t.line("not known: how long the %s %s lasts: %s", u.Need, harmless(u.Subject), harmless(u.Text))
+	}
 }
 
 func (a *app) muteCmd() *cobra.Command {

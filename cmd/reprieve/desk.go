@@ -12,7 +12,6 @@ import (
 	"reprieve.dev/custody"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
-	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/seal"
 	"reprieve.dev/worker"
 )
@@ -27,7 +26,7 @@ type desk struct {
 	signer *seal.Signer  // nil without a credential file
 	vault  *worker.Vault // nil: the worker file names no keeper
 	url    string        // of the ledger
-	logs   map[string]*kafka.Log
+	logs   *worker.Logs  // topics of the clusters that the worker file names
 	close  []func()
 }
 
@@ -47,7 +46,7 @@ func (o *opening) flags(c *cobra.Command, a *app) {
 
 // open opens the desk. Close it.
 func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
-	d := &desk{logs: map[string]*kafka.Log{}}
+	d := &desk{}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -82,7 +81,9 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, func() { _ = d.db.Close() }) // nothing is left to be written
-	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.source, Owner: d.plan.Owner, Roles: d.plan.Roles()}
+	d.logs = d.plan.Logs(ctx)
+	d.close = append(d.close, d.logs.Close)
+	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.logs.Of, Schemas: d.plan.Schemas(a.clock), Owner: d.plan.Owner, Roles: d.plan.Roles()}
 	if d.plan.Vaulted() {
 		d.vault = d.plan.OpenVault(ctx, custody.New(d.db, co), a.clock)
 		d.close = append(d.close, func() { _ = d.vault.Close() }) // it only asked
@@ -91,31 +92,6 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 	d.items = custody.New(d.db, co)
 	d.who, err = d.items.Granted(ctx, d.who)
 	return d, err
-}
-
-// source opens random access to a cluster of the worker file, by name or by the id that items carry, once.
-func (d *desk) source(cluster string) (pipeline.Log, bool) {
-	if l, ok := d.logs[cluster]; ok {
-		return l, l != nil
-	}
-	d.logs[cluster] = nil
-	for name, props := range d.plan.Config.Clusters {
-		c := kafka.Cluster{Name: name, Properties: props}
-		if name != cluster {
-			id, err := worker.ClusterID(context.Background(), c)
-			if err != nil || id != cluster {
-				continue
-			}
-		}
-		l, err := kafka.NewLog(c, nil)
-		if err != nil {
-			continue
-		}
-		d.close = append(d.close, l.Close)
-		d.logs[cluster] = l
-		return l, true
-	}
-	return nil, false
 }
 
 // ledgerURL is where the ledger is.

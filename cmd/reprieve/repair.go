@@ -24,7 +24,7 @@ func (a *app) openRedrive(ctx context.Context, o opening, board bool) (*desk, *w
 		name = "cli"
 	}
 	rd, err := worker.NewDesk(ctx, worker.DeskOptions{Plan: d.plan, Keys: d.keys, Items: d.items, Name: name + "-" + d.who.Subject, By: d.who.Subject,
-		Clock: a.clock, Log: a.log(), Source: d.source, Board: board})
+		Clock: a.clock, Log: a.log(), Source: d.logs.Of, Board: board})
 	if err != nil {
 		d.Close()
 		return nil, nil, err
