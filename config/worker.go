@@ -107,6 +107,7 @@ type Adopt struct {
 	Consumer string   `yaml:"consumer" doc:"Group that failed, if the letters do not name it."`
 	Tenant   Tenant   `yaml:"tenant" doc:"Where the tenant stands."`
 	Identity Identity `yaml:"identity" doc:"Where the names of a record stand."`
+	Data     string   `yaml:"data" doc:"Data class of the records: a name of custody.retention.data, which says how long they are kept."`
 	Redrive  string   `yaml:"redrive" doc:"Topic that redriven records go to."`
 }
 

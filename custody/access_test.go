@@ -316,7 +316,7 @@ func TestExpiredItemsAreArchivedFirstAndErasedArchivesGo(t *testing.T) {
 		e.Turn(31 * 24 * time.Hour)
 		full := &full{folder: folder{}, left: 2}
 		r := custody.Retention{Archive: full}
-		if _, err := e.Items.Expire(e.Ctx, custodytest.Worker, r); pipeline.CodeOf(err) != pipeline.CodeArchiveFailed {
+		if _, err := e.Items.Expire(e.Ctx, custodytest.Worker, r, nil); pipeline.CodeOf(err) != pipeline.CodeArchiveFailed {
 			t.Fatal(err)
 		}
 		for _, id := range ids { // nothing was dropped that is not archived
@@ -325,7 +325,7 @@ func TestExpiredItemsAreArchivedFirstAndErasedArchivesGo(t *testing.T) {
 			}
 		}
 		full.left = 100
-		if x, err := e.Items.Expire(e.Ctx, custodytest.Worker, r); err != nil || x.Expired != 4 {
+		if x, err := e.Items.Expire(e.Ctx, custodytest.Worker, r, nil); err != nil || x.Expired != 4 {
 			t.Fatal(x, err)
 		}
 		b, err := e.Items.ReadArchive(e.Ctx, custodytest.Owner, full, ids[1], "an audit")

@@ -254,6 +254,10 @@ func (c *Items) newItem(id pipeline.ID, ar *Arrival, nowMS, week int64) *Item {
 		it.Original, it.Cluster = ar.Stands, ar.Cluster
 	}
 	it.Original.Topic = name(it.Original.Topic)
+	if it.Data = name(l.Data); c.keep != nil {
+		data, keep := c.keep(it)
+		it.Data, it.KeepMS = name(data), keep.Milliseconds()
+	}
 	if c.owner != nil {
 		it.Owner = name(c.owner(it))
 	}

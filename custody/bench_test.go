@@ -127,7 +127,7 @@ func BenchmarkVerify(b *testing.B) {
 			}
 			rows := int64(0)
 			for b.Loop() {
-				v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil)
+				v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil, nil)
 				if err != nil || !v.OK() {
 					b.Fatal(v.Findings, err)
 				}

@@ -18,6 +18,7 @@ type Adoption struct {
 	Consumer string
 	Tenant   string
 	Pipeline string
+	Data     string // data class of its records
 	Cluster  string // where the original topics are; empty: the cluster of the dead-letter topic
 	Release  string
 	// Identify reads names that stand in the record or its headers; nil: only those that the letter says itself. One goroutine calls

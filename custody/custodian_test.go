@@ -483,7 +483,7 @@ func TestSignedHeadsReachTheAuditTopic(t *testing.T) {
 			}
 			heads = append(heads, h)
 		}
-		v, err := l.Items.Verify(l.Ctx, custodytest.Admin, heads)
+		v, err := l.Items.Verify(l.Ctx, custodytest.Admin, heads, nil)
 		if err != nil || !v.OK() {
 			t.Fatal(v, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"time"
 
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
@@ -32,6 +33,8 @@ type Options struct {
 	Schemas func(ctx context.Context, pipeline, schema string) (bool, error)
 	// Owner says who owns a new item; nil: nobody until it is assigned.
 	Owner func(*Item) string
+	// Keep says of a new item its data class and how long it stays, once and for all; 0: whoever asks says it later (Retention.Fix).
+	Keep func(*Item) (data string, keep time.Duration)
 	// ChunkItems is how many items a bulk change writes in one transaction. Default 500.
 	ChunkItems int
 }
@@ -50,12 +53,13 @@ type Items struct {
 	schemas func(ctx context.Context, pipeline, schema string) (bool, error)
 	chunk   int
 	owner   func(*Item) string
+	keep    func(*Item) (string, time.Duration)
 }
 
 // New makes custody over db. It starts nothing and keeps db, which the caller closes.
 func New(db *ledger.DB, o Options) *Items {
 	c := &Items{db: db, id: o.Identity, ring: o.Ring, log: o.Log, roles: o.Roles, clock: o.Clock, opener: o.Opener, sealer: o.Sealer,
-		source: o.Source, schemas: o.Schemas, chunk: o.ChunkItems, owner: o.Owner}
+		source: o.Source, schemas: o.Schemas, chunk: o.ChunkItems, owner: o.Owner, keep: o.Keep}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

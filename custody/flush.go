@@ -398,6 +398,7 @@ func (k *Custodian) adopt(l *deadletter.Letter, at pipeline.Position, rec *pipel
 	set(&l.Identity.Tenant, a.Tenant)
 	set(&l.Identity.Release, a.Release)
 	set(&l.Pipeline, a.Pipeline)
+	set(&l.Data, a.Data)
 	set(&l.Cluster, a.Cluster)
 	set(&l.Cluster, k.o.Cluster)
 	id := k.o.Items.id

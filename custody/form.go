@@ -59,6 +59,7 @@ type Form struct {
 	Repair         string   `json:"repair,omitempty"`
 	Resolution     string   `json:"resolution,omitempty"`
 	LegalHold      string   `json:"legal_hold,omitempty"`
+	Data           string   `json:"data,omitempty"`
 	Expires        string   `json:"expires,omitempty"`
 	Rev            string   `json:"rev"`
 }
@@ -79,7 +80,7 @@ func (it *Item) Form() Form {
 		Policy: string(it.Policy), Reason: it.Reason, Exception: it.Exception, Attempts: it.Attempts, DigestFaithful: string(it.DigestFaithful), DigestRedacted: string(it.DigestRedacted),
 		Faithful: string(it.Faithful), Sealed: it.Enc != "", Generation: it.Generation, Quarantined: timeForm(it.QuarantinedMS), Taken: timeForm(it.TakenMS), LastSeen: timeForm(it.LastSeenMS),
 		Changed: timeForm(it.ChangedMS), Confirmed: it.Confirmed.String(), Flags: it.Flags.Names(), Sightings: it.Sightings, Owner: it.Owner, Ticket: it.Ticket, Redrive: string(it.Redrive),
-		Try: it.Try, Repair: it.Repair, Resolution: it.Resolution, LegalHold: it.LegalHold, Expires: timeForm(it.ExpiresMS), Rev: strconv.FormatInt(it.Rev, 10)}
+		Try: it.Try, Repair: it.Repair, Resolution: it.Resolution, LegalHold: it.LegalHold, Data: it.Data, Expires: timeForm(it.ownEnd()), Rev: strconv.FormatInt(it.Rev, 10)}
 	if it.TimeType != pipeline.TimeNone {
 		f.Timestamp, f.TimestampType = timeForm(it.OriginalMS), it.TimeType.String()
 	}

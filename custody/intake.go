@@ -22,8 +22,9 @@ type IntakeOptions struct {
 	// Target is the dead-letter topic of a pipeline and what writes to its cluster; a sink is the intake's own: nobody else reads
 	// Done.
 	Target   func(pipelineName string) (topic string, sink pipeline.Sink, ok bool)
-	Outcomes string                       // the outcomes topic; "": outcomes are refused
-	Writers  map[string]deadletter.Writer // by id: who may write outcomes
+	Data     func(pipelineName string) string // the data class of a pipeline's records; nil: they have none
+	Outcomes string                           // the outcomes topic; "": outcomes are refused
+	Writers  map[string]deadletter.Writer     // by id: who may write outcomes
 	// OutcomeSink writes to the cluster of the outcomes topic; its own. nil: outcomes are refused.
 	OutcomeSink pipeline.Sink
 }
@@ -169,6 +170,9 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, e
 		Decision:       pipeline.Decision{Action: pipeline.ActQuarantine, Code: s.Failure.Code, Attempt: s.Attempts},
 		DigestFaithful: pipeline.Digest(id.Digest(s.Record.Value)), Faithful: deadletter.Inline, QuarantinedMS: now,
 		Reason: in.o.Sanitizer.Text(s.Reason), Exception: ledger.Cut(s.Exception, maxName), Stack: in.o.Sanitizer.Text(s.Stack)}
+	if in.o.Data != nil {
+		l.Data = in.o.Data(s.Pipeline)
+	}
 	found := l.Conceal(in.o.Sanitizer.Text, id.Digest)
 	clean, err := in.o.Sanitizer.Sanitize(s.At.Topic, &s.Record, nil)
 	if err != nil {

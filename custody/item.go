@@ -103,6 +103,8 @@ type Item struct {
 	TakenMS        int64 // when the ledger had it
 	PayloadWeek    int64
 	PayloadDigest  []byte
+	Data           string // data class, as its pipeline said when it was admitted; "" is none
+	KeepMS         int64  // how long it stays after its quarantine, as was said then; 0: whoever asks says it (Retention.Of)
 
 	Rev        int64
 	State      State
@@ -155,7 +157,7 @@ const itemColumns = `id, tenant, rev, state, kind, dialect, pipeline, consumer, 
 	cluster, topic, partition, source_offset, original_ms, time_type, at_topic, at_partition, at_offset, letter_topic, letter_partition, letter_offset,
 	class, code, fingerprint, stage, schema_ref, policy, reason, reason_raw, exception, stack, attempts, digest_faithful, digest_redacted, faithful, enc,
 	generation, quarantined_ms, taken_ms, payload_week, payload_digest, flags, confirmed, sightings, last_seen_ms, changed_ms, group_key, owner, ticket,
-	held_from, sent_from, redrive, redrive_try, repair, resolution, legal_hold, expires_ms`
+	held_from, sent_from, redrive, redrive_try, repair, resolution, legal_hold, expires_ms, data_class, keep_ms`
 
 // row has NULL for what is the same as in another column, or zero, or empty where nobody selects by it: at most a byte for each.
 func (it *Item) row() []any {
@@ -185,7 +187,8 @@ func (it *Item) row() []any {
 		it.Class.String(), it.Code, it.Fingerprint, it.Stage, it.Schema, packDigest(it.Policy), it.Reason, it.ReasonRaw, textOrNull(exception), textOrNull(it.Stack), it.Attempts,
 		packDigest(it.DigestFaithful), packDigest(it.DigestRedacted), string(it.Faithful), it.Enc, orNull(int64(it.Generation)), it.QuarantinedMS, it.TakenMS, it.PayloadWeek, it.PayloadDigest,
 		int64(it.Flags), int64(it.Confirmed), it.Sightings, lastSeen, changed, regrouped, it.Owner, it.Ticket,
-		textOrNull(string(it.HeldFrom)), textOrNull(string(it.SentFrom)), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, orNull(it.ExpiresMS)}
+		textOrNull(string(it.HeldFrom)), textOrNull(string(it.SentFrom)), it.Redrive, it.Try, it.Repair, it.Resolution, it.LegalHold, orNull(it.ExpiresMS),
+		textOrNull(it.Data), orNull(it.KeepMS)}
 }
 
 func textOrNull(s string) any {
@@ -214,9 +217,9 @@ func scanItem(scan func(...any) error) (*Item, error) {
 	it := &Item{}
 	var timeType, class, atTopic string
 	var atPartition *int32
-	var atOffset, generation, lastSeen, changed, expires *int64
+	var atOffset, generation, lastSeen, changed, expires, keep *int64
 	var regrouped *pipeline.ID
-	var exception, stack *string
+	var exception, stack, data *string
 	var heldFrom, sentFrom *State
 	err := scan(&it.ID, &it.Tenant, &it.Rev, &it.State, &it.Kind, &it.Dialect, &it.Pipeline, &it.Consumer, &it.Release, &it.EventID, &it.Entity, &it.BusinessID, &it.Token, &it.Version,
 		&it.Cluster, &it.Original.Topic, &it.Original.Partition, &it.Original.Offset, &it.OriginalMS, &timeType, &atTopic, &atPartition, &atOffset,
@@ -224,7 +227,7 @@ func scanItem(scan func(...any) error) (*Item, error) {
 		&class, &it.Code, &it.Fingerprint, &it.Stage, &it.Schema, (*StoredDigest)(&it.Policy), &it.Reason, &it.ReasonRaw, &exception, &stack, &it.Attempts,
 		(*StoredDigest)(&it.DigestFaithful), (*StoredDigest)(&it.DigestRedacted), &it.Faithful, &it.Enc, &generation, &it.QuarantinedMS, &it.TakenMS, &it.PayloadWeek, &it.PayloadDigest,
 		&it.Flags, &it.Confirmed, &it.Sightings, &lastSeen, &changed, &regrouped, &it.Owner, &it.Ticket,
-		&heldFrom, &sentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &expires)
+		&heldFrom, &sentFrom, &it.Redrive, &it.Try, &it.Repair, &it.Resolution, &it.LegalHold, &expires, &data, &keep)
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +248,7 @@ func scanItem(scan func(...any) error) (*Item, error) {
 		it.ChangedMS = *changed
 	}
 	it.Generation, it.Regrouped, it.ExpiresMS = uint32(deref(generation)), deref(regrouped), deref(expires)
+	it.Data, it.KeepMS = deref(data), deref(keep)
 	return it, nil
 }
 
@@ -322,10 +326,14 @@ func load(tx *ledger.Tx, ids []string, lock bool) (map[pipeline.ID]*Item, error)
 func (it *Item) evidence() []byte {
 	n := func(v int64) []byte { return strconv.AppendInt(nil, v, 10) }
 	s := func(v string) []byte { return []byte(v) }
-	sum := sha256.Sum256(seal.LP(s("evidence 1"), s(string(it.ID)), s(it.Tenant), s(string(it.Kind)), s(it.Dialect), s(it.Pipeline), s(it.Consumer), s(it.Release),
+	var kept [][]byte // items of ledgers before version 6 have none of it
+	if it.Data != "" || it.KeepMS != 0 {
+		kept = [][]byte{s("retention 1"), s(it.Data), n(it.KeepMS)}
+	}
+	sum := sha256.Sum256(seal.LP(append([][]byte{s("evidence 1"), s(string(it.ID)), s(it.Tenant), s(string(it.Kind)), s(it.Dialect), s(it.Pipeline), s(it.Consumer), s(it.Release),
 		s(it.EventID), s(it.Entity), s(it.BusinessID), s(it.Token), s(it.Version), s(it.Cluster), s(it.Original.String()), n(it.OriginalMS), s(it.TimeType.String()),
 		s(it.Letter.String()), s(it.Class.String()), s(string(it.Code)), s(string(it.Fingerprint)), s(it.Stage), s(it.Schema), s(string(it.Policy)), s(it.Reason), it.ReasonRaw,
 		s(it.Exception), s(it.Stack), n(int64(it.Attempts)), s(string(it.DigestFaithful)), s(string(it.DigestRedacted)), s(string(it.Faithful)), s(it.Enc),
-		n(int64(it.Generation)), n(it.QuarantinedMS), n(it.TakenMS), it.PayloadDigest))
+		n(int64(it.Generation)), n(it.QuarantinedMS), n(it.TakenMS), it.PayloadDigest}, kept...)...))
 	return sum[:]
 }

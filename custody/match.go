@@ -110,6 +110,8 @@ func (it *Item) text(term string) string {
 		return string(it.Policy)
 	case "faithful":
 		return string(it.Faithful)
+	case "data":
+		return it.Data
 	case "owner":
 		return it.Owner
 	case "ticket":
@@ -126,7 +128,7 @@ func (it *Item) text(term string) string {
 
 // settled are the terms whose values never change after an item was admitted: what is decided by them once stays right.
 var settledTerms = []string{"id", "tenant", "kind", "dialect", "pipeline", "consumer", "release", "event", "entity", "business", "topic", "partition", "offset", "class",
-	"code", "fingerprint", "stage", "schema", "policy", "attempts", "faithful", "generation"}
+	"code", "fingerprint", "stage", "schema", "policy", "attempts", "faithful", "generation", "data"}
 
 // onlySettled refuses a selection by what may change later. Codes: ERR_SELECTION_INVALID.
 func (s Selection) onlySettled() error {

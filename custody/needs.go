@@ -137,7 +137,7 @@ func (w *needWalk) read(ctx context.Context, who Actor, tenant, after string) (l
 		}
 		kids := map[string]bool{}
 		if err := tx.Each(`SELECT i.id, i.tenant, i.owner, i.pipeline, i.class, i.code, i.cluster, i.topic, i.partition, i.source_offset, i.original_ms, i.at_topic, i.at_partition, i.at_offset,
-			i.quarantined_ms, coalesce(i.last_seen_ms, i.quarantined_ms), coalesce(i.expires_ms, 0), i.legal_hold, i.schema_ref, i.faithful, i.digest_faithful, i.enc, v.digest, v.enc
+			i.quarantined_ms, coalesce(i.last_seen_ms, i.quarantined_ms), coalesce(i.expires_ms, 0), i.legal_hold, i.schema_ref, i.faithful, i.digest_faithful, i.enc, coalesce(i.data_class, ''), coalesce(i.keep_ms, 0), v.digest, v.enc
 			FROM items i LEFT JOIN vault v ON v.item = i.id WHERE `+cond+" AND i.state IN "+openStates+" AND i.id > ? ORDER BY i.id LIMIT "+strconv.Itoa(needChunk), append(args, after), func(scan func(...any) error) error {
 			var n needing
 			var class, atTopic string
@@ -145,7 +145,7 @@ func (w *needWalk) read(ctx context.Context, who Actor, tenant, after string) (l
 			var atOffset *int64
 			var vaultDigest, vaultEnc *string
 			err := scan(&n.ID, &n.Tenant, &n.Owner, &n.Pipeline, &class, &n.Code, &n.Cluster, &n.Original.Topic, &n.Original.Partition, &n.Original.Offset, &n.OriginalMS, &atTopic, &atPartition, &atOffset,
-				&n.QuarantinedMS, &n.LastSeenMS, &n.ExpiresMS, &n.LegalHold, &n.Schema, &n.Faithful, (*StoredDigest)(&n.DigestFaithful), &n.Enc, &vaultDigest, &vaultEnc)
+				&n.QuarantinedMS, &n.LastSeenMS, &n.ExpiresMS, &n.LegalHold, &n.Schema, &n.Faithful, (*StoredDigest)(&n.DigestFaithful), &n.Enc, &n.Data, &n.KeepMS, &vaultDigest, &vaultEnc)
 			n.Class, _ = pipeline.ParseClass(class)
 			if n.At = n.Original; atTopic != "" {
 				n.At = pipeline.Position{TP: pipeline.TP{Topic: atTopic, Partition: deref(atPartition)}, Offset: deref(atOffset)}

@@ -11,26 +11,52 @@ import (
 )
 
 // Retention says how long items stay. What is said of the data class counts before what is said of the failure class, and that before
-// the default; an item's own ExpiresMS (an Extension) and a legal hold win over all.
+// the default. It is fixed when an item is admitted (Fix); an item's own ExpiresMS (an Extension) and a legal hold win over all.
 type Retention struct {
 	Default  time.Duration                    // 0: 30 days
 	Class    map[pipeline.Class]time.Duration // by failure class
-	Pipeline map[string]time.Duration         // by pipeline: the data class of its topics; 0: it names none
-	Unknown  time.Duration                    // at least so long for a pipeline that is not in Pipeline: its data may ask for that
+	Data     map[string]time.Duration         // by data class
+	Pipeline map[string]string                // the data class by pipeline, "" is none: for items whose letter does not say it
 	Warn     time.Duration                    // how long before the end its owner is told; 0: 5 days
 	Archive  Bucket                           // where items go before their payloads are dropped; nil: nowhere
 }
 
 const defaultRetention = 30 * 24 * time.Hour
 
-// Of is how long an item stays after its quarantine.
-func (r Retention) Of(it *Item) time.Duration {
-	data, known := r.Pipeline[it.Pipeline]
-	d := cmp.Or(data, r.Class[it.Class], r.Default, defaultRetention)
-	if !known && it.Pipeline != "" {
-		d = max(d, r.Unknown)
+// Fix is the data class of an item and how long it stays after its quarantine, for good: what Options.Keep asks. 0: nobody here knows
+// what its pipeline says, or what its class asks for.
+func (r Retention) Fix(it *Item) (data string, keep time.Duration) {
+	data, keep, sure := r.rule(it)
+	if !sure {
+		keep = 0
 	}
-	return d
+	return data, keep
+}
+
+// rule is what is said of an item here. Not sure: its data may ask for longer.
+func (r Retention) rule(it *Item) (data string, keep time.Duration, sure bool) {
+	said, known := r.Pipeline[it.Pipeline]
+	data = cmp.Or(it.Data, said)
+	keep = cmp.Or(r.Data[data], r.Class[it.Class], r.Default, defaultRetention)
+	if data != "" {
+		return data, keep, r.Data[data] != 0
+	}
+	return "", keep, known || it.Pipeline == ""
+}
+
+// Of is how long an item stays after its quarantine. What was not fixed when it was admitted, and what its data asks for is not known
+// here, stays as long as any data asks.
+func (r Retention) Of(it *Item) time.Duration {
+	if it.KeepMS != 0 {
+		return time.Duration(it.KeepMS) * time.Millisecond
+	}
+	_, keep, sure := r.rule(it)
+	if !sure {
+		for _, d := range r.Data {
+			keep = max(keep, d)
+		}
+	}
+	return keep
 }
 
 // warning is how long before the end its owner is told.
@@ -47,16 +73,29 @@ func (r Retention) EndMS(it *Item) int64 {
 	return it.QuarantinedMS + r.Of(it).Milliseconds()
 }
 
+// ownEnd is the end that an item carries itself; 0: it has none.
+func (it *Item) ownEnd() int64 {
+	if it.ExpiresMS == 0 && it.KeepMS != 0 {
+		return it.QuarantinedMS + it.KeepMS
+	}
+	return it.ExpiresMS
+}
+
+// shortest is the least that any rule says.
 func (r Retention) shortest() time.Duration {
 	d := cmp.Or(r.Default, defaultRetention)
 	for _, x := range r.Class {
 		d = min(d, x)
 	}
-	for _, x := range r.Pipeline {
-		d = min(d, cmp.Or(x, d))
+	for _, x := range r.Data {
+		d = min(d, x)
 	}
 	return d
 }
+
+// endsBefore is the condition that an item may end before a time, by the shortest rule where nothing is fixed, and the argument before
+// that time.
+const endsBefore = "coalesce(expires_ms, quarantined_ms + coalesce(keep_ms, ?)) < ?"
 
 // Expiry counts what an expiry did.
 type Expiry struct {
@@ -70,11 +109,21 @@ const ExpiryBatch = 500
 
 // Expire ends what is over: an open item becomes EXPIRED, which records the loss; a closed one keeps its state; either way the
 // payloads and repaired bytes go, and metadata and history stay. REDRIVING items wait until their redrive is decided. It may
-// be interrupted and repeated. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
-func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, error) {
+// be interrupted and repeated. progress, if not nil, is told after each chunk how many of how many items were looked at. Codes:
+// ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+func (c *Items) Expire(ctx context.Context, who Actor, r Retention, progress func(done, total int64)) (Expiry, error) {
 	var sum Expiry
 	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
 		return sum, err
+	}
+	var done, total int64
+	if progress != nil {
+		if err := c.db.Read(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.Row("SELECT count(*) FROM items WHERE "+expirable, []any{r.shortest().Milliseconds(), tx.NowMS(), int64(FlagErased)}, &total)
+			return err
+		}); err != nil {
+			return sum, err
+		}
 	}
 	after := ""
 	for {
@@ -96,6 +145,9 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, err
 		sum.Expired += one.Expired
 		sum.Payloads += one.Payloads
 		sum.Held += one.Held
+		if done += int64(n); progress != nil {
+			progress(done, max(total, done)) // more come to their end meanwhile
+		}
 		if n < ExpiryBatch {
 			return sum, c.db.DropEmptyWeeks(ctx)
 		}
@@ -106,7 +158,7 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention) (Expiry, err
 // candidates are the ids of the next chunk.
 func (r Retention) candidates(tx *ledger.Tx, after string) (ids []string, err error) {
 	err = tx.Each("SELECT id FROM items WHERE "+expirable+" AND id > ? ORDER BY id LIMIT ?",
-		[]any{tx.NowMS() - r.shortest().Milliseconds(), int64(FlagErased), after, ExpiryBatch}, func(scan func(...any) error) error {
+		[]any{r.shortest().Milliseconds(), tx.NowMS(), int64(FlagErased), after, ExpiryBatch}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			ids = append(ids, id)
@@ -239,7 +291,7 @@ func (c *Items) WouldExpire(ctx context.Context, who Actor, r Retention) (Expiry
 		sum = Expiry{}
 		now := tx.NowMS()
 		cond, args := c.roles.visible(tx, who, "tenant")
-		return tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND "+expirable, append(args, now-r.shortest().Milliseconds(), int64(FlagErased)), func(scan func(...any) error) error {
+		return tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND "+expirable, append(args, r.shortest().Milliseconds(), now, int64(FlagErased)), func(scan func(...any) error) error {
 			it, err := scanItem(scan)
 			if err == nil {
 				sum.count(r, it, now)
@@ -267,7 +319,7 @@ func (e *Expiry) count(r Retention, it *Item, nowMS int64) (ends bool) {
 }
 
 // expirable are candidates by the shortest rule; which of them are over, the rules say.
-const expirable = `quarantined_ms < ? AND state NOT IN ('REDRIVING', 'PARKED', 'EXPIRED') AND flags & ? = 0
+const expirable = endsBefore + ` AND state NOT IN ('REDRIVING', 'PARKED', 'EXPIRED') AND flags & ? = 0
 	AND EXISTS (SELECT 1 FROM payloads p WHERE p.item = items.id AND p.week = items.payload_week)`
 
 // Ending is how many open items of an owner end soon.
@@ -295,8 +347,8 @@ func (c *Items) EndingSoon(ctx context.Context, who Actor, r Retention) ([]Endin
 		cond, args := c.roles.visible(tx, who, "tenant")
 		now := tx.NowMS()
 		var order []key
-		err := tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND state IN "+openStates+" AND quarantined_ms < ? ORDER BY tenant, owner, pipeline",
-			append(args, now-r.shortest().Milliseconds()+warn.Milliseconds()), func(scan func(...any) error) error {
+		err := tx.Each("SELECT "+itemColumns+" FROM items WHERE "+cond+" AND state IN "+openStates+" AND "+endsBefore+" ORDER BY tenant, owner, pipeline",
+			append(args, r.shortest().Milliseconds(), now+warn.Milliseconds()), func(scan func(...any) error) error {
 				it, err := scanItem(scan)
 				if err != nil {
 					return err

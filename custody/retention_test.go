@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,25 +13,144 @@ import (
 	"reprieve.dev/custody/custodytest"
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
 )
 
-// What the data of a pipeline asks for wins; a pipeline that this process does not know may ask for the longest.
-func TestHowLongFollowsFromTheDataOfThePipeline(t *testing.T) {
+// What the data of an item asks for wins, whether its letter or the file of its pipeline says what data it is; who knows neither keeps it
+// as long as any data asks, and fixes nothing.
+func TestHowLongFollowsFromTheData(t *testing.T) {
 	const day = 24 * time.Hour
 	r := custody.Retention{Default: 30 * day, Class: map[pipeline.Class]time.Duration{pipeline.Authorization: 90 * day},
-		Pipeline: map[string]time.Duration{"billing": 400 * day, "meters": 0}, Unknown: 400 * day}
+		Data: map[string]time.Duration{"payments": 400 * day, "telemetry": 2 * day}, Pipeline: map[string]string{"billing": "payments", "meters": ""}}
 	for _, c := range []struct {
-		pipeline string
-		class    pipeline.Class
-		want     time.Duration
+		data, pipeline string
+		class          pipeline.Class
+		want           time.Duration
+		fixed          bool
+		said           string
 	}{
-		{"billing", pipeline.Payload, 400 * day}, {"meters", pipeline.Payload, 30 * day}, {"meters", pipeline.Authorization, 90 * day},
-		{"elsewhere", pipeline.Payload, 400 * day}, {"", pipeline.Payload, 30 * day},
+		{"", "billing", pipeline.Payload, 400 * day, true, "payments"},
+		{"telemetry", "billing", pipeline.Payload, 2 * day, true, "telemetry"}, // the file has changed since
+		{"telemetry", "elsewhere", pipeline.Authorization, 2 * day, true, "telemetry"},
+		{"", "meters", pipeline.Payload, 30 * day, true, ""},
+		{"", "meters", pipeline.Authorization, 90 * day, true, ""},
+		{"", "elsewhere", pipeline.Payload, 400 * day, false, ""},
+		{"secret", "elsewhere", pipeline.Payload, 400 * day, false, "secret"},
+		{"", "", pipeline.Payload, 30 * day, true, ""},
 	} {
-		if got := r.Of(&custody.Item{Pipeline: c.pipeline, Class: c.class}); got != c.want {
-			t.Errorf("%q %s: %v, want %v", c.pipeline, c.class, got, c.want)
+		it := &custody.Item{Data: c.data, Pipeline: c.pipeline, Class: c.class}
+		if got := r.Of(it); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+		data, keep := r.Fix(it)
+		if data != c.said || (keep != 0) != c.fixed || c.fixed && keep != c.want {
+			t.Errorf("%+v: fixed as %q, %v", c, data, keep)
+		}
+		it.KeepMS = (7 * day).Milliseconds()
+		if got := r.Of(it); got != 7*day {
+			t.Errorf("%+v: %v, and seven days were fixed", c, got)
 		}
 	}
+}
+
+// What was said when an item was admitted holds for whoever looks after retention later, whatever their files say; it is evidence.
+func TestDataAndHorizonAreFixedWhenAnItemIsAdmitted(t *testing.T) {
+	const day = 24 * time.Hour
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		then := custody.Retention{Default: 30 * day, Class: map[pipeline.Class]time.Duration{pipeline.Domain: 10 * day},
+			Data: map[string]time.Duration{"payments": 400 * day, "telemetry": 2 * day}, Pipeline: map[string]string{"billing": "payments", "meters": ""}}
+		items := e.Again(e.DB, func(o *custody.Options) { o.Keep = then.Fix })
+		list := e.Arrivals(0, 5)
+		list[1].Letter.Data = "telemetry"
+		list[2].Letter.Pipeline = "meters"
+		list[3].Letter.Pipeline = "elsewhere" // its file is not here
+		parked := list[4].Letter
+		parked.Kind, parked.Pipeline, parked.Class, parked.Failure.Code, parked.Behind = deadletter.KindParked, "meters", pipeline.ClassNone, "", list[0].Letter.Item
+		if _, err := items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+			t.Fatal(err)
+		}
+		is := func(n int, data string, keep time.Duration) {
+			t.Helper()
+			if it := e.Show(t, list[n].Letter.Item).Item; it.Data != data || it.KeepMS != keep.Milliseconds() {
+				t.Errorf("%d: %q, %v", n, it.Data, time.Duration(it.KeepMS)*time.Millisecond)
+			}
+		}
+		is(0, "payments", 400*day)
+		is(1, "telemetry", 2*day)
+		is(2, "", 30*day)
+		is(3, "", 0)
+		is(4, "", 30*day)
+		f := *e.Letter(4) // its turn came, and it failed
+		f.Item, f.Pipeline, f.Class, f.Failure.Code = parked.Item, "meters", pipeline.Domain, pipeline.CodeRejected
+		if _, err := items.Admit(e.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(&f, 40)}); err != nil {
+			t.Fatal(err)
+		}
+		is(4, "", 10*day)
+		mustVerify(t, e)
+		if n, err := e.Items.Count(e.Ctx, custodytest.Operator, selection(t, "data=payments|telemetry")); err != nil || n != 2 {
+			t.Errorf("%d %v", n, err)
+		}
+		if form := e.Show(t, list[1].Letter.Item).Item.Form(); form.Data != "telemetry" || form.Expires != custodytest.Start.Add(2*day+time.Second).Format(pipeline.TimeForm) {
+			t.Errorf("%+v", form)
+		}
+
+		now := custody.Retention{Default: day, Data: map[string]time.Duration{"payments": 2 * day}} // another worker, whose file says other things
+		expire := func(want int64) {
+			t.Helper()
+			if x, err := e.Items.Expire(e.Ctx, custodytest.Admin, now, nil); err != nil || x.Expired != want {
+				t.Errorf("%+v %v", x, err)
+			}
+		}
+		e.Turn(day + time.Hour)
+		expire(0)
+		e.Turn(day)
+		expire(2) // 1 is fixed so; 3 is not, and any data here stays for two days
+		e.Turn(8 * day)
+		expire(1)
+		e.Turn(20 * day)
+		expire(1)
+		now.Default, now.Data["payments"] = 5000*day, 5000*day
+		e.Turn(369 * day)
+		expire(0)
+		e.Turn(day)
+		expire(1) // though nothing that is said here is so short
+		mustVerify(t, e)
+
+		if _, err := e.Store.SQL(t).Exec("UPDATE items SET keep_ms = 1 WHERE id = '" + string(list[2].Letter.Item) + "'"); err != nil {
+			t.Fatal(err)
+		}
+		v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil, nil)
+		if err != nil || len(v.Findings) != 1 || v.Findings[0].Place != "items/"+string(list[2].Letter.Item) {
+			t.Errorf("%+v %v", v.Findings, err)
+		}
+	})
+}
+
+// Two persons may let items end sooner than any rule says.
+func TestAnEndThatWasAgreedOnComesBeforeEveryRule(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		ids := e.Admit(t, 0, 2)
+		x, err := e.Items.ProposeExtension(e.Ctx, custodytest.Admin, custody.One(ids[0]), custodytest.Start.Add(24*time.Hour), "the contract says so")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Items.ApproveExtension(e.Ctx, custodytest.Owner, x.ID, nil); err != nil {
+			t.Fatal(err)
+		}
+		if soon, err := e.Items.EndingSoon(e.Ctx, custodytest.Operator, custody.Retention{}); err != nil || len(soon) != 1 || soon[0].N != 1 {
+			t.Errorf("%+v %v", soon, err)
+		}
+		e.Turn(25 * time.Hour)
+		if x, err := e.Items.WouldExpire(e.Ctx, custodytest.Operator, custody.Retention{}); err != nil || x.Expired != 1 {
+			t.Errorf("%+v %v", x, err)
+		}
+		var told []int64
+		progress := func(done, total int64) { told = append(told, done, total) }
+		if x, err := e.Items.Expire(e.Ctx, custodytest.Admin, custody.Retention{}, progress); err != nil || x.Expired != 1 || !slices.Equal(told, []int64{1, 1}) {
+			t.Errorf("%+v %v %v", x, told, err)
+		}
+		mustVerify(t, e)
+	})
 }
 
 func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
@@ -66,11 +186,11 @@ func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
 			t.Fatalf("%+v %v", soon, err)
 		}
 		e.Turn(3*24*time.Hour + time.Hour)
-		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Held: 1}) {
+		if x, err := e.Items.Expire(e.Ctx, who, keep, nil); err != nil || x != (custody.Expiry{Held: 1}) {
 			t.Fatalf("a day too early: %+v %v", x, err)
 		}
 		e.Turn(24 * time.Hour)
-		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Expired: 3, Payloads: 2, Held: 1}) {
+		if x, err := e.Items.Expire(e.Ctx, who, keep, nil); err != nil || x != (custody.Expiry{Expired: 3, Payloads: 2, Held: 1}) {
 			t.Fatalf("%+v %v", x, err)
 		}
 		want := []custody.State{custody.Expired, custody.Triaged, custody.Discarded, custody.Triaged, custody.Reconciled, custody.Redriving, custody.Expired, custody.Expired}
@@ -91,7 +211,7 @@ func TestExpiryRecordsTheLossAndALegalHoldWins(t *testing.T) {
 				}
 			}
 		}
-		if x, err := e.Items.Expire(e.Ctx, who, keep); err != nil || x != (custody.Expiry{Held: 1}) {
+		if x, err := e.Items.Expire(e.Ctx, who, keep, nil); err != nil || x != (custody.Expiry{Held: 1}) {
 			t.Fatalf("again: %+v %v", x, err)
 		}
 		mustVerify(t, e)

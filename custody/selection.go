@@ -48,7 +48,7 @@ var terms = map[string]struct {
 	"stage": {"stage", termText}, "schema": {"schema_ref", termText}, "policy": {"policy", termDigest}, "attempts": {"attempts", termNumber},
 	"faithful": {"faithful", termText}, "owner": {"owner", termText}, "ticket": {"ticket", termText}, "redrive": {"redrive", termText},
 	"try": {"redrive_try", termNumber}, "resolution": {"resolution", termText}, "sightings": {"sightings", termNumber}, "age": {"quarantined_ms", termAge},
-	"idle": {"coalesce(last_seen_ms, quarantined_ms)", termAge}, "confirmed": {"confirmed", termConfirmed}, "flag": {"flags", termFlag}, "generation": {"coalesce(generation, 0)", termNumber}, "group": {"", termGroup},
+	"idle": {"coalesce(last_seen_ms, quarantined_ms)", termAge}, "confirmed": {"confirmed", termConfirmed}, "flag": {"flags", termFlag}, "generation": {"coalesce(generation, 0)", termNumber}, "data": {"coalesce(data_class, '')", termText}, "group": {"", termGroup},
 }
 
 // Terms are the names that a selection may use.

@@ -121,9 +121,9 @@ func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 	it := s.it
 	ch := change{ev: DeadLetter,
 		cols: []string{"kind", "class", "code", "fingerprint", "stage", "schema_ref", "policy", "reason", "reason_raw", "exception", "attempts",
-			"letter_topic", "letter_partition", "letter_offset", "quarantined_ms", "confirmed", "group_key"},
+			"letter_topic", "letter_partition", "letter_offset", "quarantined_ms", "confirmed", "data_class", "keep_ms", "group_key"},
 		args: []any{string(n.Kind), n.Class.String(), n.Code, n.Fingerprint, n.Stage, n.Schema, packDigest(n.Policy), n.Reason, n.ReasonRaw, n.Exception, n.Attempts,
-			n.Letter.Topic, n.Letter.Partition, n.Letter.Offset, n.QuarantinedMS, int64(Unconfirmed), nil},
+			n.Letter.Topic, n.Letter.Partition, n.Letter.Offset, n.QuarantinedMS, int64(Unconfirmed), textOrNull(n.Data), orNull(n.KeepMS), nil},
 	}
 	if n.Regrouped != "" {
 		ch.args[len(ch.args)-1] = string(n.Regrouped)
@@ -140,7 +140,7 @@ func (c *Items) unpark(tx *ledger.Tx, who Actor, s sighting) error {
 	from := it.State
 	it.State, it.Kind, it.Class, it.Code, it.Fingerprint, it.Stage, it.Schema, it.Policy = to, n.Kind, n.Class, n.Code, n.Fingerprint, n.Stage, n.Schema, n.Policy
 	it.Reason, it.ReasonRaw, it.Exception, it.Attempts, it.Letter, it.QuarantinedMS, it.Confirmed = n.Reason, n.ReasonRaw, n.Exception, n.Attempts, n.Letter, n.QuarantinedMS, Unconfirmed
-	it.Regrouped = n.Regrouped
+	it.Regrouped, it.Data, it.KeepMS = n.Regrouped, n.Data, n.KeepMS
 	tx.Count(it.Tenant, string(it.Group()), string(it.State), it.Owner, it.QuarantinedMS, 1)
 	tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(it.ID), Event: string(DeadLetter), From: string(from), To: string(to), AtMS: it.QuarantinedMS, Actor: who.Subject, Evidence: it.evidence()})
 	return c.countGroups(tx, []*Item{it})

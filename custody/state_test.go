@@ -262,7 +262,7 @@ func TestConcurrentActorsFollowTheLaw(t *testing.T) {
 
 func mustVerify(t *testing.T, e *custodytest.Env) {
 	t.Helper()
-	v, err := e.Items.Verify(context.Background(), custodytest.Admin, nil)
+	v, err := e.Items.Verify(context.Background(), custodytest.Admin, nil, nil)
 	if err != nil || !v.OK() {
 		t.Fatal(fmt.Sprintf("%+v", v), err)
 	}

@@ -321,7 +321,7 @@ func TestSealedBytesOpenOnlyWhereTheyBelong(t *testing.T) {
 		exec("DELETE FROM vault WHERE item = '" + string(one.Letter.Item) + "'")
 		faithful("gone", pipeline.CodePayloadMissing)
 		e.Turn(2 * 60_000_000_000)
-		v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil)
+		v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil, nil)
 		if err != nil || v.OK() || !strings.Contains(v.Findings[0].Place, "vault/"+string(one.Letter.Item)) {
 			t.Errorf("%+v %v", v.Findings, err)
 		}
@@ -352,7 +352,7 @@ func TestAnArchiveKeepsTheSealedOriginal(t *testing.T) {
 		s.take(t, []custody.Arrival{letter}, []custody.TakenVault{vault})
 		e.Turn(31 * 24 * time.Hour)
 		bucket := folder{}
-		if x, err := e.Items.Expire(e.Ctx, custodytest.Worker, custody.Retention{Archive: bucket}); err != nil || x.Expired != 1 || len(bucket) != 1 {
+		if x, err := e.Items.Expire(e.Ctx, custodytest.Worker, custody.Retention{Archive: bucket}, nil); err != nil || x.Expired != 1 || len(bucket) != 1 {
 			t.Fatal(x, err)
 		}
 		if n := s.rows(t, "vault"); n != 0 {

@@ -33,9 +33,10 @@ func (v Verified) OK() bool { return len(v.Findings) == 0 }
 
 // Verify checks the whole ledger: the history chain against its head and against every signed head (those kept here and
 // those given, from the audit topic), the evidence of every item against its history row, payloads against their digests,
-// states against the history, and roll-ups against a count. At most 100 findings of each kind. Codes: ERR_PERMISSION_DENIED,
-// ERR_LEDGER_*. Cost: one scan of everything.
-func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Verified, error) {
+// states against the history, and roll-ups against a count. At most 100 findings of each kind. progress, if not nil, is told now and then
+// how many of how many history rows and items were looked at, one call at a time. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*. Cost:
+// one scan of everything.
+func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead, progress func(done, total int64)) (Verified, error) {
 	var v Verified
 	if err := c.Check(ctx, who, PermAudit, ""); err != nil {
 		return v, err
@@ -62,13 +63,17 @@ func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Veri
 		}
 		trusted = append(trusted, ledger.Head{Seq: h.Seq, Hash: h.Hash})
 	}
+	looked, err := c.lookedAt(ctx, progress)
+	if err != nil {
+		return v, err
+	}
 	// The chain, what concerns the ledger as a whole, and the items are scans that need nothing of each other.
 	var whole Verified
 	var chainErr, wholeErr error
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		var found []ledger.Finding
-		v.HistoryRows, found, chainErr = c.db.Verify(ctx, trusted)
+		v.HistoryRows, found, chainErr = c.db.Verify(ctx, trusted, looked)
 		v.Findings = append(v.Findings, found...)
 		if chainErr != nil {
 			return
@@ -81,7 +86,7 @@ func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Veri
 			return verifyRolls(tx, &whole)
 		})
 	})
-	items, err := c.verifyItems(ctx)
+	items, err := c.verifyItems(ctx, looked)
 	beside.Wait()
 	if err := firstOf(err, chainErr, wholeErr); err != nil {
 		return v, err
@@ -90,6 +95,30 @@ func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead) (Veri
 	v.Items = items.Items
 	v.Findings = slices.Concat(v.Findings, items.Findings, whole.Findings)
 	return v, err
+}
+
+// lookedAt adds up what several scans have looked at, of all that there is.
+func (c *Items) lookedAt(ctx context.Context, progress func(done, total int64)) (func(n int64), error) {
+	if progress == nil {
+		return func(int64) {}, nil
+	}
+	var rows, items, done int64
+	if err := c.db.Read(ctx, func(tx *ledger.Tx) error {
+		if _, err := tx.Row("SELECT seq FROM history_head WHERE id = 1", nil, &rows); err != nil {
+			return err
+		}
+		_, err := tx.Row("SELECT count(*) FROM items", nil, &items)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var one sync.Mutex
+	return func(n int64) {
+		one.Lock()
+		defer one.Unlock()
+		done += n
+		progress(done, max(rows+items, done)) // more come meanwhile
+	}, nil
 }
 
 const maxFindings = 400
@@ -111,7 +140,7 @@ const (
 )
 
 // verifyItems compares every item with its payload and its history, chunks of ids at a time.
-func (c *Items) verifyItems(ctx context.Context) (*Verified, error) {
+func (c *Items) verifyItems(ctx context.Context, looked func(int64)) (*Verified, error) {
 	var next sync.Mutex // guards after and done: where the next chunk begins
 	after, done := "", false
 	take := func(tx *ledger.Tx) (from, to string, err error) {
@@ -141,9 +170,11 @@ func (c *Items) verifyItems(ctx context.Context) (*Verified, error) {
 					if err != nil || to == "" {
 						return err
 					}
+					before := parts[w].Items
 					if err := c.verifyItemsOf(tx, &parts[w], from, to); err != nil {
 						return err
 					}
+					looked(parts[w].Items - before)
 				}
 			})
 			if errs[w] != nil {

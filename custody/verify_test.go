@@ -82,7 +82,7 @@ func verifyFinds(t *testing.T, open func(testing.TB) ledgertest.Store) {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.Items.Verify(s.Ctx, custodytest.Admin, []custody.SignedHead{head})
+			v, err := s.Items.Verify(s.Ctx, custodytest.Admin, []custody.SignedHead{head}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,9 +108,25 @@ func verifyFinds(t *testing.T, open func(testing.TB) ledgertest.Store) {
 	}
 }
 
+func TestVerifySaysHowFarItIs(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		e.Triage(t, e.Admit(t, 0, 30)...)
+		last, of := int64(0), int64(0)
+		v, err := e.Items.Verify(e.Ctx, custodytest.Admin, nil, func(done, total int64) {
+			if done < last || total < done {
+				t.Errorf("%d of %d after %d", done, total, last)
+			}
+			last, of = done, total
+		})
+		if err != nil || last != v.HistoryRows+v.Items || of != last || v.Items != 30 {
+			t.Errorf("%d of %d: %+v %v", last, of, v, err)
+		}
+	})
+}
+
 func TestVerifyNeedsThePermission(t *testing.T) {
 	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
-		if _, err := e.Items.Verify(e.Ctx, custodytest.Viewer, nil); err == nil {
+		if _, err := e.Items.Verify(e.Ctx, custodytest.Viewer, nil, nil); err == nil {
 			t.Fatal("a viewer may not")
 		}
 	})

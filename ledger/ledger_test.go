@@ -120,7 +120,7 @@ func TestCaseC38AppendersFormOneChain(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		rows, found, err := dbs[0].Verify(ctx, nil)
+		rows, found, err := dbs[0].Verify(ctx, nil, nil)
 		if err != nil || rows != 402 || len(found) != 0 {
 			t.Fatalf("%d rows, %v, %v", rows, found, err)
 		}
@@ -193,7 +193,7 @@ func TestBusyIsACodeAndWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows, found, err := a.Verify(ctx, nil); rows != 1 || len(found) != 0 || err != nil {
+		if rows, found, err := a.Verify(ctx, nil, nil); rows != 1 || len(found) != 0 || err != nil {
 			t.Fatal(rows, found, err)
 		}
 	})
@@ -358,7 +358,7 @@ func TestVerifyNamesWhatWasDone(t *testing.T) {
 		}
 		verify := func(heads ...ledger.Head) []string {
 			t.Helper()
-			_, found, err := db.Verify(ctx, heads)
+			_, found, err := db.Verify(ctx, heads, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -480,7 +480,7 @@ func TestAFullFileIsACodeAndWritesNothing(t *testing.T) {
 	if pipeline.CodeOf(err) != pipeline.CodeLedgerFull {
 		t.Fatal(err)
 	}
-	if rows, found, err := db.Verify(ctx, nil); rows != 0 || len(found) != 0 || err != nil {
+	if rows, found, err := db.Verify(ctx, nil, nil); rows != 0 || len(found) != 0 || err != nil {
 		t.Fatal(rows, found, err)
 	}
 }

@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 
 	"reprieve.dev/config"
@@ -56,6 +59,10 @@ func checkAdopted(w *config.Worker, doc *config.Doc) (ps config.Problems) {
 		path := "custody.adopt[" + strconv.Itoa(i) + "]"
 		if _, err := adoptedIdentity(a); err != nil {
 			ps = append(ps, doc.Problem(path+".identity", config.CodeValue, err.Error(), "write a path like /event_id, or header:NAME"))
+		}
+		if _, known := w.Custody.Retention.Data[a.Data]; a.Data != "" && !known {
+			ps = append(ps, doc.Problem(path+".data", config.CodeReference, "data class "+strconv.Quote(a.Data)+" is not defined in custody.retention.data",
+				cmp.Or(config.Nearest(a.Data, slices.Sorted(maps.Keys(w.Custody.Retention.Data))), "define it under custody.retention.data")))
 		}
 		if a.Redrive != "" {
 			ps = append(ps, notYet(doc.At(path+".redrive"), "", "redrives of adopted letters"))

@@ -127,7 +127,7 @@ func (pp *PipelinePlan) Assemble(ctx context.Context, p *Plan, keys Keys, env pi
 	c := pp.Config
 	layout := &pipeline.Layout{}
 	o := engine.Options{
-		Pipeline: c.Name, Consumer: c.Source.Group, Release: c.Source.Release, Layout: layout, Pool: pipeline.NewPool(layout),
+		Pipeline: c.Name, Consumer: c.Source.Group, Release: c.Source.Release, Data: c.Quarantine.Data, Layout: layout, Pool: pipeline.NewPool(layout),
 		Policy: func(pipeline.TP) pipeline.Policy { return pp.Policy }, Identify: pp.Identity, Ring: keys.Ring, Identity: keys.Identity,
 		Route: engine.Route{
 			RetryTopic: c.Retry.Topic, QuarantineTopic: c.Quarantine.Topic, Prefix: p.Config.Topics.Prefix,

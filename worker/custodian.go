@@ -32,7 +32,7 @@ func (p *Plan) intakes(ctx context.Context) map[string]*intake {
 	for _, a := range p.Config.Custody.Adopt {
 		in := of(a.Cluster)
 		in.letters[a.Topic] = true
-		ad := custody.Adoption{Dialect: a.Dialect, Consumer: a.Consumer}
+		ad := custody.Adoption{Dialect: a.Dialect, Consumer: a.Consumer, Data: a.Data}
 		if id, err := adoptedIdentity(a); err == nil && id != nil { // check has told what is wrong with it
 			ad.Identify = identify(ctx, id)
 		}
@@ -75,7 +75,7 @@ func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) erro
 		return err
 	}
 	defer func() { logClose(w, "custodian", "cluster "+name, s.Close()) }()
-	s.options.Items = custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.Owner, Roles: w.o.Plan.Roles()})
+	s.options.Items = custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.Owner, Keep: w.o.Plan.Retention().Fix, Roles: w.o.Plan.Roles()})
 	s.options.Meter = w.o.Meter
 	if name == w.o.Plan.auditCluster() {
 		sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: s.cluster, ClientID: "reprieve-audit", Log: w.o.Log})

@@ -51,7 +51,7 @@ func (w *Worker) care(ctx context.Context, alerts *Alerts) error {
 	if err := tellAll(ctx, items, who, r, p, alerts); err != nil {
 		return err
 	}
-	e, err := items.Expire(ctx, who, r)
+	e, err := items.Expire(ctx, who, r, nil)
 	if e.Expired+e.Payloads > 0 {
 		w.o.Log.Info("retention", "expired", e.Expired, "payloads_dropped", e.Payloads, "held", e.Held)
 	}

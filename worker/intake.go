@@ -108,6 +108,7 @@ func (w *Worker) runIntake(ctx context.Context) error {
 	}
 	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Roles: p.Roles()})
 	o := custody.IntakeOptions{Items: items, Sanitizer: sanitize, Ring: w.keys.Ring, Writers: writers, Outcomes: deadletter.OutcomesTopic(p.Config.Topics.Prefix),
+		Data: func(name string) string { return targets[name].Config.Quarantine.Data }, // Target has refused what is not there
 		Target: func(name string) (string, pipeline.Sink, bool) {
 			pp := targets[name]
 			if pp == nil {

@@ -59,17 +59,17 @@ func (p *Plan) Objectives() []custody.Objective { return p.objectives }
 // Retention is how long items stay: custody.retention, with the data classes of the pipelines that are known.
 func (p *Plan) Retention() custody.Retention {
 	c := p.Config.Custody.Retention
-	r := custody.Retention{Default: c.Default.Std(), Class: map[pipeline.Class]time.Duration{}, Pipeline: map[string]time.Duration{}, Warn: (c.Default - c.Tell).Std()}
+	r := custody.Retention{Default: c.Default.Std(), Class: map[pipeline.Class]time.Duration{}, Data: map[string]time.Duration{}, Pipeline: map[string]string{}, Warn: (c.Default - c.Tell).Std()}
 	for name, d := range c.Classes {
 		if class, ok := pipeline.ParseClass(name); ok {
 			r.Class[class] = d.Std()
 		}
 	}
-	for _, pp := range p.Pipelines {
-		r.Pipeline[pp.Config.Name] = c.Data[pp.Config.Quarantine.Data].Std()
+	for name, d := range c.Data {
+		r.Data[name] = d.Std()
 	}
-	for _, d := range c.Data {
-		r.Unknown = max(r.Unknown, d.Std())
+	for _, pp := range p.Pipelines {
+		r.Pipeline[pp.Config.Name] = pp.Config.Quarantine.Data
 	}
 	return r
 }

@@ -80,7 +80,9 @@ func (a *app) verify(ctx context.Context, d *desk, topics bool) (verified, error
 			return verified{}, err
 		}
 	}
-	v, err := d.items.Verify(ctx, d.who, heads)
+	show, done := a.counting("history rows and items verified")
+	v, err := d.items.Verify(ctx, d.who, heads, show)
+	done()
 	if err != nil {
 		return verified{}, err
 	}
@@ -216,7 +218,9 @@ func (a *app) expireCmd() *cobra.Command {
 			}
 			defer closing()
 			r.Archive = bucket
-			e, err := d.items.Expire(c.Context(), d.who, r)
+			show, done := a.counting("items looked at")
+			e, err := d.items.Expire(c.Context(), d.who, r, show)
+			done()
 			if err != nil {
 				return err
 			}

@@ -23,3 +23,7 @@ CREATE TABLE fallback (
 );
 CREATE INDEX fallback_order ON fallback (pipeline, at_ms, id);
 CREATE INDEX fallback_item ON fallback (item);
+
+-- What the pipeline of an item said of its data when it was admitted, and how long it stays for that.
+ALTER TABLE items ADD COLUMN data_class TEXT;
+ALTER TABLE items ADD COLUMN keep_ms BIGINT;

@@ -146,6 +146,7 @@ func (w *writer) letter(l *Letter) {
 	w.text(headerItem, string(l.Item))
 	w.identity(&l.Identity)
 	w.text(headerPipeline, l.Pipeline)
+	w.text(headerData, l.Data)
 	w.text(headerPolicy, string(l.Decision.Policy))
 	if l.Failure.Code != "" {
 		w.text(headerClass, l.class().String())

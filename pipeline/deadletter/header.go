@@ -36,6 +36,7 @@ const (
 	headerBusinessID  = "reprieve-business-id"
 	headerToken       = "reprieve-idempotency-token"
 	headerPipeline    = "reprieve-pipeline"
+	headerData        = "reprieve-data"
 	headerConsumer    = "reprieve-consumer"
 	headerRelease     = "reprieve-release"
 	headerPolicy      = "reprieve-policy"

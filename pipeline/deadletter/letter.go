@@ -75,6 +75,7 @@ type Letter struct {
 	TimeType   pipeline.TimeType
 
 	Pipeline    string
+	Data        string // data class of the record, as its pipeline's file says; "" is none
 	Failure     pipeline.Failure
 	Decision    pipeline.Decision
 	Identity    pipeline.Identity

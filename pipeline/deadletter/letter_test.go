@@ -392,7 +392,7 @@ func TestLetterModel(t *testing.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "", "reprieve-x", "reprieve-sig", "X-Death-Reason", "__connect.errors.topic", "kafka_dlt-original-topic", "X-Other"})
 	some := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 20))
 	rapid.Check(t, func(rt *rapid.T) {
-		l := &Letter{Kind: KindLetter, Item: pipeline.ID(text.Draw(rt, "item")), Pipeline: text.Draw(rt, "pipeline"),
+		l := &Letter{Kind: KindLetter, Item: pipeline.ID(text.Draw(rt, "item")), Pipeline: text.Draw(rt, "pipeline"), Data: text.Draw(rt, "data"),
 			Original:   position("t", rapid.Int32Min(0).Draw(rt, "p"), rapid.Int64Min(0).Draw(rt, "o")),
 			At:         position("r", rapid.Int32Min(0).Draw(rt, "p2"), rapid.Int64Min(0).Draw(rt, "o2")),
 			OriginalMS: rapid.Int64().Draw(rt, "ms"), TimeType: pipeline.TimeCreate, QuarantinedMS: rapid.Int64().Draw(rt, "q"),

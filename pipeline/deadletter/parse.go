@@ -213,6 +213,7 @@ func parseOwn(topic string, r *pipeline.Record) (*Letter, error) {
 	l.Item = pipeline.ID(f.text(headerItem))
 	l.Identity = f.identity()
 	l.Pipeline = f.text(headerPipeline)
+	l.Data = f.text(headerData)
 	l.Class = f.class(headerClass)
 	l.Fingerprint = pipeline.ID(f.text(headerFingerprint))
 	l.Schema = f.text(headerSchema)

@@ -239,7 +239,7 @@ func (c *core) letter(w *work, f *pipeline.Failure, d pipeline.Decision, now tim
 	id := c.identity(b, i)
 	l := &deadletter.Letter{
 		Kind: deadletter.KindLetter, At: at, Original: at, Cluster: c.o.Cluster, OriginalMS: r.TimeMS, TimeType: r.TimeType,
-		Pipeline: c.o.Pipeline, Failure: *f, Decision: d, Identity: id, Class: pipeline.Lookup(d.Code).Class, QuarantinedMS: now.UnixMilli(),
+		Pipeline: c.o.Pipeline, Data: c.o.Data, Failure: *f, Decision: d, Identity: id, Class: pipeline.Lookup(d.Code).Class, QuarantinedMS: now.UnixMilli(),
 		DigestFaithful: pipeline.Digest(c.o.Identity.Digest(r.Value)),
 		Stack:          c.o.Sanitize.Text(f.Stack), Reason: c.o.Sanitize.Text(f.Reason()), Exception: f.Origin,
 	}

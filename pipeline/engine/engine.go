@@ -83,6 +83,7 @@ type Options struct {
 	Cluster  string // id of the source cluster
 	Consumer string // source.group
 	Release  string
+	Data     string // data class of the records: letters carry it
 	Source   pipeline.Source
 	Sink     pipeline.Sink // on the source's cluster: effects, retries, settlements, outcomes
 	Letters  pipeline.Sink // on the dead-letter cluster; the same Sink if it is the same cluster

@@ -56,14 +56,14 @@ func TestExpiredItemsAreArchivedOnS3(t *testing.T) {
 
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
 	refused := archiveOf(t, s3.URL())
-	if x, err := e.Items.Expire(e.Ctx, who, custody.Retention{Archive: refused}); pipeline.CodeOf(err) != pipeline.CodeArchiveFailed || x != (custody.Expiry{}) {
+	if x, err := e.Items.Expire(e.Ctx, who, custody.Retention{Archive: refused}, nil); pipeline.CodeOf(err) != pipeline.CodeArchiveFailed || x != (custody.Expiry{}) {
 		t.Fatalf("a bucket that refuses: %+v %v", x, err)
 	}
 	if _, err := e.Items.Open(e.Ctx, who, list[0].Letter.Item, "look"); err != nil {
 		t.Fatalf("the payload went though the bucket refused it: %v", err)
 	}
 
-	if x, err := e.Items.Expire(e.Ctx, who, custody.Retention{Archive: bucket}); err != nil || x != (custody.Expiry{Expired: 11, Held: 1}) {
+	if x, err := e.Items.Expire(e.Ctx, who, custody.Retention{Archive: bucket}, nil); err != nil || x != (custody.Expiry{Expired: 11, Held: 1}) {
 		t.Fatalf("%+v %v", x, err)
 	}
 	for i, a := range list {
