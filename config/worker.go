@@ -95,6 +95,7 @@ type Writer struct {
 type Custody struct {
 	Adopt      []Adopt     `yaml:"adopt" doc:"Dead-letter topics of other systems to manage."`
 	Retention  Retention   `yaml:"retention" doc:"How long items are kept."`
+	Large      Large       `yaml:"large" doc:"Where payloads stand that are too large for the ledger."`
 	Owners     []Owner     `yaml:"owners" doc:"Who owns which items; the first that selects wins."`
 	Objectives []Objective `yaml:"objectives" doc:"How soon items should be looked at and resolved."`
 }
@@ -109,6 +110,12 @@ type Adopt struct {
 	Identity Identity `yaml:"identity" doc:"Where the names of a record stand."`
 	Data     string   `yaml:"data" doc:"Data class of the records: a name of custody.retention.data, which says how long they are kept."`
 	Redrive  string   `yaml:"redrive" doc:"Topic that redriven records go to."`
+}
+
+// Large is custody.large.
+type Large struct {
+	Bucket string `yaml:"bucket" doc:"URL of a bucket for them, for example file:///var/lib/reprieve/payloads; without it all stand in the ledger."`
+	Over   Size   `yaml:"over" default:"256KiB" doc:"Values that are larger go there."`
 }
 
 // Retention is custody.retention. In the file it may be one duration, the default.

@@ -112,7 +112,7 @@ func (f folder) Get(_ context.Context, name string) ([]byte, error) {
 	if b, ok := f[name]; ok {
 		return b, nil
 	}
-	return nil, fmt.Errorf("%s is not there", name)
+	return nil, pipeline.Errorf(pipeline.CodePayloadMissing, name, "it is not there")
 }
 
 func (f folder) Delete(_ context.Context, name string) error {

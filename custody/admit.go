@@ -37,6 +37,7 @@ type readied struct {
 	id      pipeline.ID
 	headers []byte // packed
 	digest  []byte // of the payload
+	object  string // in the bucket, where the value is; "": it goes into the ledger
 }
 
 // ready computes it once; the letter must not change any more.
@@ -44,7 +45,7 @@ func (c *Items) ready(a *Arrival) *readied {
 	if a.ready == nil {
 		l := a.Letter
 		headers := packHeaders(l.Headers)
-		a.ready = &readied{c.itemID(a), headers, payloadDigest(c.id, l.Key, l.Value, headers)}
+		a.ready = &readied{id: c.itemID(a), headers: headers, digest: payloadDigest(c.id, l.Key, l.Value, headers)}
 	}
 	return a.ready
 }
@@ -59,6 +60,9 @@ type Admitted struct{ New, Seen, Repeated, Failed int }
 // ERR_LEDGER_* (nothing was written). Cost: about 100 us an item, less in batches of 500.
 func (c *Items) Admit(ctx context.Context, who Actor, arrivals []Arrival) (Admitted, error) {
 	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
+		return Admitted{}, err
+	}
+	if err := c.putAside(ctx, arrivals); err != nil {
 		return Admitted{}, err
 	}
 	var sum Admitted
@@ -168,10 +172,9 @@ func (a *admission) admit(fresh []arriving) error {
 	}
 	payloads := make([][]any, len(fresh))
 	for i, f := range fresh {
-		l := f.arrival.Letter
-		payloads[i] = []any{f.id, a.week, tenantOf(l), l.Key, l.Value, f.arrival.ready.headers}
+		payloads[i] = f.arrival.payloadRow(a.week)
 	}
-	wait := a.tx.InsertBeside("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers"}, payloads)
+	wait := a.tx.InsertBeside("payloads", []string{"item", "week", "tenant", "record_key", "value", "headers", "object", "object_bytes"}, payloads)
 	var err error
 	for _, f := range fresh {
 		if err = a.add(f.arrival); err != nil {

@@ -35,6 +35,8 @@ type Options struct {
 	Owner func(*Item) string
 	// Keep says of a new item its data class and how long it stays, once and for all; 0: whoever asks says it later (Retention.Fix).
 	Keep func(*Item) (data string, keep time.Duration)
+	// Large is where large payload values stand.
+	Large Large
 	// ChunkItems is how many items a bulk change writes in one transaction. Default 500.
 	ChunkItems int
 }
@@ -54,12 +56,13 @@ type Items struct {
 	chunk   int
 	owner   func(*Item) string
 	keep    func(*Item) (string, time.Duration)
+	large   Large
 }
 
 // New makes custody over db. It starts nothing and keeps db, which the caller closes.
 func New(db *ledger.DB, o Options) *Items {
 	c := &Items{db: db, id: o.Identity, ring: o.Ring, log: o.Log, roles: o.Roles, clock: o.Clock, opener: o.Opener, sealer: o.Sealer,
-		source: o.Source, schemas: o.Schemas, chunk: o.ChunkItems, owner: o.Owner, keep: o.Keep}
+		source: o.Source, schemas: o.Schemas, chunk: o.ChunkItems, owner: o.Owner, keep: o.Keep, large: o.Large}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

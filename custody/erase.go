@@ -26,7 +26,8 @@ type TopicCopy struct {
 }
 
 // EraseItems deletes the payloads and repaired bytes of items at once, and the private columns of their history (who, why); ids,
-// digests and the chain stay. Codes: ERR_REASON_MISSING, ERR_SNAPSHOT_REQUIRED, ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+// digests and the chain stay. With ERR_PAYLOAD_UNAVAILABLE the ledger has nothing of them any more, and the bucket of large values still has
+// some: erase again. Codes: ERR_REASON_MISSING, ERR_SNAPSHOT_REQUIRED, ERR_PERMISSION_DENIED, ERR_PAYLOAD_UNAVAILABLE, ERR_LEDGER_*.
 func (c *Items) EraseItems(ctx context.Context, who Actor, ids []pipeline.ID, reason string) (Erased, error) {
 	var sum Erased
 	if err := firstOf(needs(pipeline.CodeReasonMissing, reason, "a reason"), c.Check(ctx, who, PermErase, "")); err != nil {
@@ -39,7 +40,8 @@ func (c *Items) EraseItems(ctx context.Context, who Actor, ids []pipeline.ID, re
 		}
 		ids = ids[n:]
 	}
-	return sum, nil
+	_, err := c.sweep(ctx)
+	return sum, err
 }
 
 // EraseEntity erases all items of one entity of a tenant. Codes: as EraseItems, and ERR_TENANT_FORBIDDEN, ERR_ITEM_UNKNOWN (it

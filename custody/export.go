@@ -113,7 +113,7 @@ func (c *Items) exportChunk(ctx context.Context, who Actor, sel Selection, o Exp
 					line.Record = pipeline.AppendForm(nil, it.Original.TP, rec)
 					tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(it.ID), Event: "revealed", Actor: who.Subject,
 						Detail: map[string]string{"reason": o.Reason, "via": who.Via, "by": "export", "faithful": strconv.FormatBool(it.Faithful == deadletter.Inline)}})
-				case code == pipeline.CodePayloadMissing, code == pipeline.CodeErased, code == pipeline.CodeKeyDestroyed, code == pipeline.CodeKeyUnknown:
+				case code == pipeline.CodePayloadMissing, code == pipeline.CodePayloadUnavailable, code == pipeline.CodeErased, code == pipeline.CodeKeyDestroyed, code == pipeline.CodeKeyUnknown:
 					line.Missing = code
 				default:
 					return err

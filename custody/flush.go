@@ -259,6 +259,9 @@ func (k *Custodian) giveUp() {
 // of it.
 func (k *Custodian) flush(ctx context.Context, f *flight) error {
 	l := f.lot
+	if err := k.o.Items.putAside(ctx, l.read.arrivals); err != nil {
+		return err
+	}
 	return k.o.Items.db.Write(ctx, func(tx *ledger.Tx) error {
 		f.fenced, f.behind, f.sum = nil, nil, Admitted{}
 		from := map[pipeline.TP]int64{}

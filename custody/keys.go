@@ -393,7 +393,8 @@ func (c *Items) ReplayErasures(ctx context.Context, who Actor, log []Erasure) (i
 			return n, err
 		}
 	}
-	return n, nil
+	_, err := c.sweep(ctx)
+	return n, err
 }
 
 // Erasure is one row of the erasure log.

@@ -35,12 +35,19 @@ func (c *Items) sealed(tx *ledger.Tx, it *Item) (Bytes, error) {
 		return b, pipeline.Errorf(pipeline.CodeErased, string(it.ID), "the bytes were erased")
 	}
 	var headers []byte
-	found, err := tx.Row("SELECT record_key, value, headers FROM payloads WHERE item = ? AND week = ?", []any{it.ID, it.PayloadWeek}, &b.Key, &b.Value, &headers)
+	var object *string
+	found, err := tx.Row("SELECT record_key, value, headers, object FROM payloads WHERE item = ? AND week = ?", []any{it.ID, it.PayloadWeek}, &b.Key, &b.Value, &headers, &object)
 	if err != nil {
 		return b, err
 	}
 	if !found {
 		return b, pipeline.Errorf(pipeline.CodePayloadMissing, string(it.ID), "the ledger has no payload of it any more")
+	}
+	if b.Value, err = c.valueOf(tx.Context(), b.Value, object); err != nil {
+		return b, err
+	}
+	if err := c.intactIn(it, &b, headers, object); err != nil {
+		return b, err
 	}
 	b.Headers, err = unpackHeaders(headers)
 	return b, err

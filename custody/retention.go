@@ -149,7 +149,8 @@ func (c *Items) Expire(ctx context.Context, who Actor, r Retention, progress fun
 			progress(done, max(total, done)) // more come to their end meanwhile
 		}
 		if n < ExpiryBatch {
-			return sum, c.db.DropEmptyWeeks(ctx)
+			_, serr := c.sweep(ctx) // after all is done: what the bucket does not delete now is deleted the next time
+			return sum, firstOf(c.db.DropEmptyWeeks(ctx), serr)
 		}
 		after = last
 	}
@@ -264,6 +265,9 @@ func dropPayloads(tx *ledger.Tx, items []*Item) error {
 		all = append(all, string(it.ID))
 	}
 	for week, ids := range byWeek {
+		if err := dropObjects(tx, week, ids); err != nil {
+			return err
+		}
 		in, arg := tx.In("item", ids)
 		if _, err := tx.Exec("DELETE FROM payloads WHERE week = ? AND "+in, week, arg); err != nil {
 			return err

@@ -277,26 +277,54 @@ func (v *Verified) dropped(tx *ledger.Tx) error {
 type verifying struct {
 	it      *Item
 	payload bool
-	intact  bool // the payload's digest holds
+	intact  bool        // the payload's digest holds
+	aside   *asideValue // its value stands in the bucket
+}
+
+// asideValue is a payload without its value.
+type asideValue struct {
+	key, headers []byte
+	object       *string
 }
 
 // verifyItemsOf compares the items of (from, to] with their payloads and with the last state and evidence of their history.
 func (c *Items) verifyItemsOf(tx *ledger.Tx, v *Verified, from, to string) error {
 	var list []verifying
-	if err := tx.Each("SELECT "+itemColumns+`, p_item, record_key, value, headers FROM items
-		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers FROM payloads) p ON p_item = items.id AND p_week = items.payload_week
+	if err := tx.Each("SELECT "+itemColumns+`, p_item, record_key, value, headers, object FROM items
+		LEFT JOIN (SELECT item AS p_item, week AS p_week, record_key, value, headers, object FROM payloads) p ON p_item = items.id AND p_week = items.payload_week
 		AND p_item > ? AND p_item <= ? WHERE id > ? AND id <= ? ORDER BY id`, // twice: PostgreSQL would read all payloads for each chunk
 		[]any{from, to, from, to}, func(scan func(...any) error) error {
-			var pItem *string
+			var pItem, object *string
 			var key, value, headers sql.RawBytes
-			it, err := scanItem(func(dest ...any) error { return scan(append(dest, &pItem, &key, &value, &headers)...) })
+			it, err := scanItem(func(dest ...any) error { return scan(append(dest, &pItem, &key, &value, &headers, &object)...) })
 			if err != nil {
 				return err
 			}
-			list = append(list, verifying{it, pItem != nil, pItem != nil && bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest)})
+			x := verifying{it: it, payload: pItem != nil}
+			if object != nil {
+				x.aside = &asideValue{bytes.Clone(key), bytes.Clone(headers), object}
+			} else {
+				x.intact = x.payload && bytes.Equal(payloadDigest(c.id, key, value, headers), it.PayloadDigest)
+			}
+			list = append(list, x)
 			return nil
 		}); err != nil || len(list) == 0 {
 		return err
+	}
+	for i := range list {
+		x := &list[i]
+		if x.aside == nil {
+			continue
+		}
+		value, err := c.valueOf(tx.Context(), nil, x.aside.object)
+		switch {
+		case pipeline.CodeOf(err) == pipeline.CodePayloadMissing:
+			x.payload = false
+		case err != nil:
+			return err // nothing is known of it
+		default:
+			x.intact = bytes.Equal(payloadDigest(c.id, x.aside.key, value, x.aside.headers), x.it.PayloadDigest)
+		}
 	}
 	states, evidence := make(map[pipeline.ID]State, len(list)), make(map[pipeline.ID][]byte, len(list))
 	if err := tx.Each("SELECT item, to_state, evidence FROM dlq_message_custody_ledger WHERE item > ? AND item <= ? ORDER BY item, seq", []any{from, to}, func(scan func(...any) error) error {

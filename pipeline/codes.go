@@ -166,6 +166,7 @@ const (
 	CodeItemHeld           Code = "ERR_ITEM_HELD"
 	CodePayloadMissing     Code = "ERR_PAYLOAD_MISSING"
 	CodePayloadUnfaithful  Code = "ERR_PAYLOAD_UNFAITHFUL"
+	CodePayloadUnavailable Code = "ERR_PAYLOAD_UNAVAILABLE"
 	CodePermissionDenied   Code = "ERR_PERMISSION_DENIED"
 	CodeArchiveFailed      Code = "ERR_ARCHIVE_FAILED"
 	CodeRetentionEnding    Code = "ALERT_RETENTION_ENDING"
@@ -602,6 +603,9 @@ var codeTable = []CodeInfo{
 	{CodePayloadUnfaithful, ClassNone, ActPause, nil, ExitRefused,
 		"the ledger has only redacted bytes and the source no longer has the original",
 		"Repair the item, or resolve it with evidence."},
+	{CodePayloadUnavailable, ClassNone, ActPause, nil, ExitEnvironment,
+		"the bucket of large payloads does not take, give or delete an object",
+		"Look at the bucket of custody.large; then do it again."},
 	{CodePermissionDenied, ClassNone, ActPause, nil, ExitRefused,
 		"the actor may not do this",
 		"Ask somebody with the permission named."},

@@ -35,7 +35,7 @@ type brief struct {
 	newIdentity string // intent of a repair that makes a new logical id
 	newer       pipeline.ID
 	ask         bool
-	bytes       int64 // of key, value and headers in the ledger; 0 when they stand elsewhere
+	bytes       int64 // of key, value and headers in the ledger; 0 when they stand in the source
 	key         []byte
 	hasPayload  bool
 	absent      bool // somebody confirmed that the last try has no effect
@@ -45,7 +45,7 @@ const briefColumns = `SELECT i.id, i.tenant, i.pipeline, i.state, i.class, i.fin
 	i.original_ms, i.time_type, i.taken_ms, coalesce(i.last_seen_ms, i.quarantined_ms), i.flags, i.confirmed, i.faithful, i.digest_faithful, i.repair, i.legal_hold, i.redrive_try,
 	i.version, coalesce(r.new_identity, ''), coalesce(r.after_digest, ''),
 	coalesce(length(rp.record_key), 0) + coalesce(length(rp.value), 0) + coalesce(length(rp.headers), 0),
-	coalesce(length(p.record_key), 0) + coalesce(length(p.value), 0) + coalesce(length(p.headers), 0),
+	coalesce(length(p.record_key), 0) + coalesce(length(p.value), p.object_bytes, 0) + coalesce(length(p.headers), 0),
 	coalesce(rp.record_key, p.record_key),
 	CASE WHEN rp.repair IS NOT NULL OR p.item IS NOT NULL THEN 1 ELSE 0 END,
 	(SELECT count(*) FROM outcomes o WHERE o.item = i.id AND o.tenant = i.tenant AND o.result = 'absent' AND o.redrive_try = i.redrive_try)

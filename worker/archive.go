@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
@@ -32,11 +33,18 @@ func (p *Plan) Archive(ctx context.Context) (bucket custody.Bucket, closing func
 type objects struct{ b *blob.Bucket }
 
 func (o objects) Put(ctx context.Context, name string, b []byte) error {
-	return o.b.WriteAll(ctx, name, b, &blob.WriterOptions{ContentType: "application/json"})
+	kind := "application/octet-stream"
+	if strings.HasSuffix(name, ".json") {
+		kind = "application/json"
+	}
+	return o.b.WriteAll(ctx, name, b, &blob.WriterOptions{ContentType: kind})
 }
 
 func (o objects) Get(ctx context.Context, name string) ([]byte, error) {
 	r, err := o.b.NewReader(ctx, name, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, &pipeline.Error{Code: pipeline.CodePayloadMissing, Place: name, Text: "the object is not in the bucket", Cause: err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,9 @@ func (w *Worker) runCustodian(ctx context.Context, name string, in *intake) erro
 		return err
 	}
 	defer func() { logClose(w, "custodian", "cluster "+name, s.Close()) }()
-	s.options.Items = custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.Owner, Keep: w.o.Plan.Retention().Fix, Roles: w.o.Plan.Roles()})
+	large, closing := w.o.Plan.Large()
+	defer closing()
+	s.options.Items = custody.New(db, custody.Options{Large: large, Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Owner: w.o.Plan.Owner, Keep: w.o.Plan.Retention().Fix, Roles: w.o.Plan.Roles()})
 	s.options.Meter = w.o.Meter
 	if name == w.o.Plan.auditCluster() {
 		sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: s.cluster, ClientID: "reprieve-audit", Log: w.o.Log})

@@ -36,7 +36,9 @@ func (w *Worker) care(ctx context.Context, alerts *Alerts) error {
 	defer db.Close()
 	logs := p.Logs(ctx)
 	defer logs.Close()
-	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Roles: p.Roles(), Source: logs.Of, Schemas: p.Schemas(w.o.Clock)})
+	large, closeLarge := p.Large()
+	defer closeLarge()
+	items := custody.New(db, custody.Options{Large: large, Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log, Roles: p.Roles(), Source: logs.Of, Schemas: p.Schemas(w.o.Clock)})
 	who := custody.System("retention")
 	if mine, err := items.Lead(ctx, w.holder(), careLease); err != nil || !mine {
 		return err

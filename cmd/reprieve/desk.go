@@ -83,7 +83,9 @@ func (a *app) open(ctx context.Context, o opening) (_ *desk, err error) {
 	d.close = append(d.close, func() { _ = d.db.Close() }) // nothing is left to be written
 	d.logs = d.plan.Logs(ctx)
 	d.close = append(d.close, d.logs.Close)
-	co := custody.Options{Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.logs.Of, Schemas: d.plan.Schemas(a.clock), Owner: d.plan.Owner, Keep: d.plan.Retention().Fix, Roles: d.plan.Roles()}
+	large, closing := d.plan.Large()
+	d.close = append(d.close, closing)
+	co := custody.Options{Large: large, Clock: a.clock, Identity: d.keys.Identity, Ring: d.keys.Ring, Log: a.log(), Source: d.logs.Of, Schemas: d.plan.Schemas(a.clock), Owner: d.plan.Owner, Keep: d.plan.Retention().Fix, Roles: d.plan.Roles()}
 	if d.plan.Vaulted() {
 		d.vault = d.plan.OpenVault(ctx, custody.New(d.db, co), a.clock)
 		d.close = append(d.close, func() { _ = d.vault.Close() }) // it only asked

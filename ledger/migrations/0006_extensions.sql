@@ -27,3 +27,11 @@ CREATE INDEX fallback_item ON fallback (item);
 -- What the pipeline of an item said of its data when it was admitted, and how long it stays for that.
 ALTER TABLE items ADD COLUMN data_class TEXT;
 ALTER TABLE items ADD COLUMN keep_ms BIGINT;
+
+-- Values that are too large for the ledger stand in a bucket: the name of the object, and how long it is. What is to be deleted there.
+ALTER TABLE payloads ADD COLUMN object TEXT;
+ALTER TABLE payloads ADD COLUMN object_bytes BIGINT;
+CREATE TABLE dropped_objects (
+  object TEXT NOT NULL PRIMARY KEY,
+  at_ms BIGINT NOT NULL
+);
