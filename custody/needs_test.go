@@ -81,7 +81,7 @@ func TestItemsThatOutliveWhatTheyNeedAreFound(t *testing.T) {
 		list[12].Letter.Schema = "avro:9"
 		list[13].Letter.Schema = "avro:8"
 		list[14].Letter.Schema, list[14].Letter.Failure.Code = "avro:9", pipeline.CodeSchemaUnknown // it never had one
-		list[15].Letter.Faithful = deadletter.Vault                                                  // and the vault has nothing of it
+		list[15].Letter.Faithful = deadletter.Vault                                                 // and the vault has nothing of it
 		list[16].Letter.Identity.Tenant = "globex"
 		if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
 			t.Fatal(err)
