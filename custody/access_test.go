@@ -168,10 +168,10 @@ func TestEveryMethodKeepsTenantsApart(t *testing.T) {
 		e.Triage(t, ids...)
 		state := fmt.Sprintf("%+v", e.Show(t, ids[1]).Item)
 		eve := custody.Actor{Subject: "eve", Roles: []string{"admin"}, Tenants: []string{"globex"}, Via: "cli"}
-		global := []string{"Verify", "Reconcile", "Expire", "Unarchive", "Told", "Committed", "Settle", "Admit", "Outcomes", "Check"} // of the whole ledger, not of a tenant
+		whole := []string{"Verify", "Reconcile", "Expire", "Unarchive", "Told", "Committed", "Settle", "Admit", "Outcomes", "CheckWhole", "Erasures", "ReplayErasures"} // of the whole ledger
 		attempts(t, e, eve, ids[1], e.Letter(0).Fingerprint, func(method string, results []any, err error) {
-			if slices.Contains(global, method) {
-				return
+			if slices.Contains(whole, method) != (pipeline.CodeOf(err) == pipeline.CodeTenantForbidden && strings.Contains(err.Error(), "whole ledger")) {
+				t.Errorf("%s, of the whole ledger, by somebody of one tenant: %v", method, err)
 			}
 			text, merr := json.Marshal(results)
 			if merr != nil {
@@ -187,6 +187,63 @@ func TestEveryMethodKeepsTenantsApart(t *testing.T) {
 		groups, err := e.Items.Groups(e.Ctx, custodytest.Operator, custody.GroupFilter{})
 		if err != nil || len(groups) != 1 || groups[0].Owner != "" || groups[0].Note != "" || groups[0].MutedUntilMS != 0 {
 			t.Errorf("%+v %v", groups, err)
+		}
+		mustVerify(t, e)
+	})
+}
+
+// A made-up erasure log reaches neither what is under legal hold, nor the key of a pipeline, nor a key under another tenant's name; and
+// nobody of one tenant reads or replays it. A snapshot tells nothing to who may not see all of it.
+func TestAMadeUpErasureLogErasesNothingThatAnErasureWouldNot(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		ids := e.Admit(t, 0, 3)
+		keys := custody.NewKeys(e.Items, newKeeper(t), "local")
+		acme, err := keys.Current(e.Ctx, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		globex, err := keys.Current(e.Ctx, "globex")
+		if err != nil {
+			t.Fatal(err)
+		}
+		billing, err := keys.OfPipeline(e.Ctx, "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Items.LegalHold(e.Ctx, custodytest.Admin, custody.One(ids[1]), "case 1"); err != nil {
+			t.Fatal(err)
+		}
+		log := []custody.Erasure{
+			{Tenant: "acme", Kind: "item", Subject: string(ids[0]), Actor: "pia", Reason: "request 7", AtMS: 1},
+			{Tenant: "acme", Kind: "item", Subject: string(ids[1]), Actor: "pia", Reason: "request 7", AtMS: 1},  // held
+			{Tenant: "acme", Kind: "key", Subject: acme.ID(), Actor: "pia", Reason: "request 7", AtMS: 1},        // of a tenant with a held item
+			{Tenant: "globex", Kind: "key", Subject: acme.ID(), Actor: "pia", Reason: "request 7", AtMS: 1},      // not theirs
+			{Tenant: "pipeline billing", Kind: "key", Subject: billing.ID(), Actor: "pia", Reason: "x", AtMS: 1}, // nobody's
+		}
+		eve := custody.Actor{Subject: "eve", Roles: []string{"admin"}, Tenants: []string{"globex"}, Via: "cli"}
+		if n, err := e.Items.ReplayErasures(e.Ctx, eve, log); n != 0 || pipeline.CodeOf(err) != pipeline.CodeTenantForbidden {
+			t.Fatal(n, err)
+		}
+		if n, err := e.Items.ReplayErasures(e.Ctx, custodytest.Admin, log); n != 1 || pipeline.CodeOf(err) != pipeline.CodeLegalHold {
+			t.Fatal(n, err)
+		}
+		if _, err := e.Items.Open(e.Ctx, custodytest.Owner, ids[1], "look"); err != nil {
+			t.Error(err)
+		}
+		for _, k := range []struct{ tenant, kid string }{{"acme", acme.ID()}, {"globex", globex.ID()}, {"acme", billing.ID()}} {
+			if _, err := keys.Private(e.Ctx, k.tenant, k.kid); err != nil {
+				t.Errorf("%+v: %v", k, err)
+			}
+		}
+		if log, err := e.Items.Erasures(e.Ctx, eve); len(log) != 0 || pipeline.CodeOf(err) != pipeline.CodeTenantForbidden {
+			t.Error(log, err)
+		}
+		s, err := e.Items.TakeSnapshot(e.Ctx, custodytest.Operator, selection(t, "tenant=acme"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen, _, err := e.Items.ReadSnapshot(e.Ctx, eve, s.ID); seen != (custody.Snapshot{}) || pipeline.CodeOf(err) != pipeline.CodeTenantForbidden {
+			t.Errorf("%+v %v", seen, err)
 		}
 		mustVerify(t, e)
 	})

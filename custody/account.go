@@ -90,7 +90,7 @@ type partitionAccount struct {
 // ERR_PERMISSION_DENIED, ERR_LEDGER_*, ERR_BROKER_*.
 func (c *Items) Reconcile(ctx context.Context, who Actor, t Topics) (Accounts, error) {
 	var a Accounts
-	if err := c.Check(ctx, who, PermAudit, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermAudit); err != nil {
 		return a, err
 	}
 	taken, err := c.reconcileLetters(ctx, t, &a)

@@ -121,6 +121,18 @@ func (r Roles) check(a Actor, p Permission, tenant string) error {
 	return nil
 }
 
+// whole refuses who may not do it for all tenants.
+func (r Roles) whole(a Actor, p Permission) error {
+	if err := r.check(a, p, ""); err != nil {
+		return err
+	}
+	if !slices.Contains(a.Tenants, AllTenants) {
+		return pipeline.Errorf(pipeline.CodeTenantForbidden, a.Subject, "this is about the whole ledger, and they are of some tenants only").
+			With("Ask somebody of all tenants.")
+	}
+	return nil
+}
+
 // visible is the condition that limits a query to the actor's tenants. Every query over items has it.
 func (r Roles) visible(t *ledger.Tx, a Actor, column string) (string, []any) {
 	unassigned := r.has(a, PermUnassigned)

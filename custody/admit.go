@@ -59,7 +59,7 @@ type Admitted struct{ New, Seen, Repeated, Failed int }
 // When it returns nil, every item is durable. It keeps neither letters nor their bytes. Codes: ERR_PERMISSION_DENIED,
 // ERR_LEDGER_* (nothing was written). Cost: about 100 us an item, less in batches of 500.
 func (c *Items) Admit(ctx context.Context, who Actor, arrivals []Arrival) (Admitted, error) {
-	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermQuarantine); err != nil {
 		return Admitted{}, err
 	}
 	if err := c.putAside(ctx, arrivals); err != nil {

@@ -91,7 +91,7 @@ func keepArchives(tx *ledger.Tx, rows [][]any) error {
 // Unarchive deletes the archives of items that were erased; the ledger remembers those that could not be deleted. It returns how many
 // are left. Codes: ERR_PERMISSION_DENIED, ERR_ARCHIVE_FAILED, ERR_LEDGER_*.
 func (c *Items) Unarchive(ctx context.Context, who Actor, bucket Bucket) (left int64, err error) {
-	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermRetention); err != nil {
 		return 0, err
 	}
 	objects := map[string]string{}

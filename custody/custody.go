@@ -95,6 +95,12 @@ func (c *Items) Check(ctx context.Context, who Actor, p Permission, tenant strin
 	return c.refused(ctx, who, string(p), "", tenant, c.roles.check(who, p, tenant))
 }
 
+// CheckWhole is Check for what is done to the whole ledger, or tells of all of it: it takes an actor of all tenants. Codes:
+// ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN.
+func (c *Items) CheckWhole(ctx context.Context, who Actor, p Permission) error {
+	return c.refused(ctx, who, string(p), "", "", c.roles.whole(who, p))
+}
+
 // refused writes a refusal into the history and returns it. Only refusals of rights are written: a wrong state is no
 // attempt at anything.
 func (c *Items) refused(ctx context.Context, who Actor, action, item, tenant string, err error) error {

@@ -125,7 +125,7 @@ func (k *Keys) Rotate(ctx context.Context, who Actor, tenant string) (*seal.Publ
 
 // RotatePipeline is Rotate for the key of a pipeline.
 func (k *Keys) RotatePipeline(ctx context.Context, who Actor, name string) (*seal.PublicKey, error) {
-	if err := k.c.Check(ctx, who, PermErase, ""); err != nil {
+	if err := k.c.CheckWhole(ctx, who, PermErase); err != nil {
 		return nil, err
 	}
 	return k.add(ctx, who, ownerless+name, false)
@@ -352,19 +352,35 @@ func (k *Keys) Destroy(ctx context.Context, who Actor, tenant, but, reason strin
 }
 
 // ReplayErasures does again what the erasure log says: after a restore or a rebuild nothing that was erased is there. log is
-// the newest erasure log, which has a backup cycle of its own. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
+// the newest erasure log, which has a backup cycle of its own. It erases nothing that an erasure would not: what is under legal hold stays,
+// and is counted in the error at the end, and a key goes only as the key of its tenant. Codes: ERR_LEGAL_HOLD (the rest is done),
+// ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_PAYLOAD_UNAVAILABLE, ERR_LEDGER_*.
 func (c *Items) ReplayErasures(ctx context.Context, who Actor, log []Erasure) (int64, error) {
-	if err := c.Check(ctx, who, PermErase, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermErase); err != nil {
 		return 0, err
 	}
-	var n int64
+	var n, held int64
 	for _, e := range log {
 		err := c.db.Write(ctx, func(tx *ledger.Tx) error {
 			switch e.Kind {
 			case "key":
-				deleted, err := tx.Exec("DELETE FROM tenant_keys WHERE id = ?", e.Subject)
+				var holds int64
+				if _, err := tx.Row("SELECT count(*) FROM items WHERE tenant = ? AND legal_hold <> ''", []any{e.Tenant}, &holds); err != nil {
+					return err
+				}
+				if holds > 0 {
+					held++
+					return nil
+				}
+				if !HasKey(e.Tenant) {
+					return nil // the key of a pipeline belongs to no tenant and is never destroyed
+				}
+				deleted, err := tx.Exec("DELETE FROM tenant_keys WHERE id = ? AND tenant = ?", e.Subject, e.Tenant)
 				if err != nil {
 					return err
+				}
+				if deleted > 0 {
+					tx.Append(ledger.Entry{Tenant: e.Tenant, Event: "key_destroyed", Actor: who.Subject, Detail: map[string]string{"kid": e.Subject, "reason": e.Reason, "replayed_of": e.Actor}})
 				}
 				n += deleted
 			case "item":
@@ -374,6 +390,10 @@ func (c *Items) ReplayErasures(ctx context.Context, who Actor, log []Erasure) (i
 				}
 				it := items[pipeline.ID(e.Subject)]
 				if it == nil || it.Flags&FlagErased != 0 {
+					return nil
+				}
+				if it.LegalHold != "" {
+					held++
 					return nil
 				}
 				n++
@@ -393,8 +413,13 @@ func (c *Items) ReplayErasures(ctx context.Context, who Actor, log []Erasure) (i
 			return n, err
 		}
 	}
-	_, err := c.sweep(ctx)
-	return n, err
+	if _, err := c.sweep(ctx); err != nil {
+		return n, err
+	}
+	if held > 0 {
+		return n, pipeline.Errorf(pipeline.CodeLegalHold, "erasure log", "%d erasures were not done again: their items, or items of their tenant, are under legal hold", held)
+	}
+	return n, nil
 }
 
 // Erasure is one row of the erasure log.
@@ -403,9 +428,10 @@ type Erasure struct {
 	AtMS                                 int64
 }
 
-// Erasures is the whole erasure log, oldest first: to be kept apart from the ledger's own backups. Codes: ERR_PERMISSION_DENIED.
+// Erasures is the whole erasure log, oldest first: to be kept apart from the ledger's own backups. Codes: ERR_PERMISSION_DENIED,
+// ERR_TENANT_FORBIDDEN.
 func (c *Items) Erasures(ctx context.Context, who Actor) (out []Erasure, err error) {
-	if err := c.Check(ctx, who, PermErase, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermErase); err != nil {
 		return nil, err
 	}
 	err = c.db.Read(ctx, func(tx *ledger.Tx) error {

@@ -106,7 +106,7 @@ func (c *Items) Due(ctx context.Context, who Actor, r Retention, escalate string
 
 // Told writes down that somebody was told. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
 func (c *Items) Told(ctx context.Context, who Actor, n Notice) error {
-	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermRetention); err != nil {
 		return err
 	}
 	return c.db.Write(ctx, func(tx *ledger.Tx) error {

@@ -34,7 +34,7 @@ type TakenOutcome struct {
 // failed brings the item back to TRIAGED; absent and unknown are notes: whether to ask or to send again is the redrive's
 // decision. The same outcome twice changes nothing. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
 func (c *Items) Outcomes(ctx context.Context, who Actor, list []TakenOutcome) error {
-	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermQuarantine); err != nil {
 		return err
 	}
 	return c.db.Write(ctx, func(tx *ledger.Tx) error { return c.OutcomesTx(tx, who, list) })

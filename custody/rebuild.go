@@ -34,7 +34,7 @@ type Missing struct {
 func Rebuild(ctx context.Context, who Actor, o CustodianOptions, topics []string, progress func(done, total int64)) (Rebuilt, error) {
 	var out Rebuilt
 	c := o.Items
-	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermRetention); err != nil {
 		return out, err
 	}
 	ends, gone, err := topicEnds(ctx, o.Kafka, topics)

@@ -113,7 +113,7 @@ const ExpiryBatch = 500
 // ERR_PERMISSION_DENIED, ERR_LEDGER_*.
 func (c *Items) Expire(ctx context.Context, who Actor, r Retention, progress func(done, total int64)) (Expiry, error) {
 	var sum Expiry
-	if err := c.Check(ctx, who, PermRetention, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermRetention); err != nil {
 		return sum, err
 	}
 	var done, total int64

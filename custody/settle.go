@@ -22,7 +22,7 @@ type Settled struct {
 // dead-lettered is confirmed once the source's offset is committed beyond it; an item whose record succeeded in a later pass
 // is closed as delivered_live. Codes: ERR_PERMISSION_DENIED, ERR_LEDGER_*.
 func (c *Items) Settle(ctx context.Context, who Actor, settlements []Settled) error {
-	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermQuarantine); err != nil {
 		return err
 	}
 	return c.db.Write(ctx, func(tx *ledger.Tx) error { return c.SettleTx(tx, who, settlements) })
@@ -133,7 +133,7 @@ func (c *Items) markSettled(tx *ledger.Tx, items []*Item) error {
 // Committed takes the committed offsets of a consumer group and confirms what they confirm. Codes: ERR_PERMISSION_DENIED,
 // ERR_LEDGER_*.
 func (c *Items) Committed(ctx context.Context, who Actor, group string, offsets map[pipeline.TP]int64) error {
-	if err := c.Check(ctx, who, PermQuarantine, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermQuarantine); err != nil {
 		return err
 	}
 	return c.db.Write(ctx, func(tx *ledger.Tx) error {

@@ -82,13 +82,21 @@ func (d *snapshotDigest) sum() pipeline.Digest {
 }
 
 // ReadSnapshot returns a snapshot, and how many items match its selection now that are not in it. Codes: ERR_SELECTION_INVALID
-// (no such snapshot), ERR_PERMISSION_DENIED.
+// (no such snapshot), ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN (it holds items that are not theirs to see).
 func (c *Items) ReadSnapshot(ctx context.Context, who Actor, id string) (s Snapshot, since int64, err error) {
 	if err := c.Check(ctx, who, PermRead, ""); err != nil {
 		return s, 0, err
 	}
 	err = c.db.Read(ctx, func(tx *ledger.Tx) error {
 		if s, err = readSnapshot(tx, id); err != nil {
+			return err
+		}
+		var tenants string
+		if _, err := tx.Row("SELECT tenants FROM snapshots WHERE id = ?", []any{id}, &tenants); err != nil {
+			return err
+		}
+		if err := c.seesAll(who, PermRead, strings.Split(tenants, "\n")); err != nil {
+			s = Snapshot{}
 			return err
 		}
 		sel, err := ParseSelection(s.Selection)

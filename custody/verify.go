@@ -38,7 +38,7 @@ func (v Verified) OK() bool { return len(v.Findings) == 0 }
 // one scan of everything.
 func (c *Items) Verify(ctx context.Context, who Actor, heads []SignedHead, progress func(done, total int64)) (Verified, error) {
 	var v Verified
-	if err := c.Check(ctx, who, PermAudit, ""); err != nil {
+	if err := c.CheckWhole(ctx, who, PermAudit); err != nil {
 		return v, err
 	}
 	var kept []SignedHead
