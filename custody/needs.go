@@ -66,7 +66,7 @@ func (c *Items) Needs(ctx context.Context, who Actor, r Retention, tenant string
 	if err := c.Check(ctx, who, PermRead, tenant); err != nil {
 		return Needs{}, err
 	}
-	w := needWalk{c: c, r: r, nowMS: c.clock().UnixMilli(), topics: map[topicKey]topicAnswer{}, schemas: map[schemaKey]schemaAnswer{},
+	w := needWalk{c: c, r: r, nowMS: c.clock().UnixMilli(), topics: map[topicKey]topicAnswer{}, down: map[string]error{}, schemas: map[schemaKey]schemaAnswer{},
 		ends: map[needKey]*NeedEnd{}, silent: map[Unchecked]bool{}}
 	for after := ""; ; {
 		list, err := w.read(ctx, who, tenant, after)
@@ -121,6 +121,7 @@ type needWalk struct {
 	r       Retention
 	nowMS   int64
 	topics  map[topicKey]topicAnswer
+	down    map[string]error // clusters that cannot be reached
 	schemas map[schemaKey]schemaAnswer
 	ends    map[needKey]*NeedEnd
 	silent  map[Unchecked]bool
@@ -377,11 +378,18 @@ func (w *needWalk) place(ctx context.Context, n *needing, at pipeline.Position, 
 }
 
 func (w *needWalk) topic(ctx context.Context, k topicKey) (pipeline.TopicInfo, error) {
+	if err := w.down[k.cluster]; err != nil {
+		return pipeline.TopicInfo{}, err
+	}
 	log, ok := w.c.source(k.cluster)
 	if !ok {
 		return pipeline.TopicInfo{}, pipeline.Errorf(pipeline.CodeConfigReference, k.cluster, "the source cluster %q cannot be asked from here", k.cluster)
 	}
-	return log.Info(ctx, k.topic)
+	info, err := log.Info(ctx, k.topic)
+	if pipeline.CodeOf(err) == pipeline.CodeBrokerUnreachable {
+		w.down[k.cluster] = err // each more topic of it would wait as long
+	}
+	return info, err
 }
 
 func (w *needWalk) unchecked(need Need, subject string, err error) {
