@@ -165,6 +165,7 @@ func TestMatchesIsWhatTheLedgerAnswers(t *testing.T) {
 			l.Identity.Tenant = []string{"acme", "globex", ""}[i%3]
 			l.Identity.Release = []string{"a@1", "a@2"}[i%2]
 			l.Generation = uint32(i % 4)
+			l.Data = []string{"", "payments"}[i%2]
 			l.Decision.Attempt = uint8(i % 6)
 			if i%5 == 0 {
 				l.Class, l.Failure.Code = pipeline.Domain, pipeline.CodeRejected
@@ -189,7 +190,7 @@ func TestMatchesIsWhatTheLedgerAnswers(t *testing.T) {
 		for _, text := range []string{"tenant=acme", "!tenant=acme|globex", "tenant=unassigned", "state=TRIAGED", "state=open", "!state=open", "class=domain", "code=ERR_DOMAIN_REJECTED|ERR_DECODE_TRUNCATED",
 			"release=a@2 class=payload", "partition=1", "partition>0", "offset<7", "offset=3|4|5", "attempts>2", "generation=0", "generation>1", "sightings=1", "try=0", "age>5s", "age<5s", "idle>12s",
 			"confirmed=no", "confirmed=yes", "flag=same_event", "!flag=raw", "owner=finance", `owner=""`, "ticket=OPS-1", "dialect=reprieve", "kind=letter", "pipeline=billing", "consumer=billing-event-processor",
-			"event=ev-3", "entity=acct-1|acct-2", `business=""`, "topic=billing.invoices.v1", "stage=decode", "schema=avro:7", "policy=sha256:00", "faithful=inline", `redrive=""`, `resolution=""`,
+			"event=ev-3", "entity=acct-1|acct-2", `business=""`, "topic=billing.invoices.v1", "data=payments", `data=""`, "stage=decode", "schema=avro:7", "policy=sha256:00", "faithful=inline", `redrive=""`, `resolution=""`,
 			"id=" + string(ids[0].ID), "fingerprint=" + string(ids[0].Fingerprint), "group=" + string(ids[0].Fingerprint), "!group=" + string(ids[0].Fingerprint)} {
 			sel := selection(t, text)
 			want := map[pipeline.ID]bool{}
@@ -212,4 +213,4 @@ func TestMatchesIsWhatTheLedgerAnswers(t *testing.T) {
 
 var testedTerms = map[string]bool{"id": true, "tenant": true, "state": true, "kind": true, "dialect": true, "pipeline": true, "consumer": true, "release": true, "event": true, "entity": true, "business": true,
 	"topic": true, "partition": true, "offset": true, "class": true, "code": true, "fingerprint": true, "group": true, "stage": true, "schema": true, "policy": true, "attempts": true, "faithful": true,
-	"owner": true, "ticket": true, "redrive": true, "try": true, "resolution": true, "sightings": true, "age": true, "idle": true, "confirmed": true, "flag": true, "generation": true}
+	"owner": true, "ticket": true, "redrive": true, "try": true, "resolution": true, "sightings": true, "age": true, "idle": true, "confirmed": true, "flag": true, "generation": true, "data": true}
