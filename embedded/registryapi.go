@@ -357,7 +357,7 @@ func (r *Registry) rowByID(q *http.Request) (*schemaRow, error) {
 	if err != nil {
 		return nil, no(404, "HTTP 404 Not Found")
 	}
-	if row := r.s.schemas[int32(id)]; row != nil {
+	if row := r.s.schemas[int32(id)]; row != nil && r.s.kept(int32(id)) {
 		return row, nil
 	}
 	return nil, no(40403, "Schema %d not found", id)
@@ -381,7 +381,7 @@ func (r *Registry) textByID(q *http.Request) (any, error) {
 
 func (r *Registry) byGUID(q *http.Request) (any, error) {
 	row := r.s.guids[strings.ToLower(q.PathValue("guid"))]
-	if row == nil {
+	if row == nil || !r.s.kept(row.ID) {
 		return nil, no(40403, "Schema %s not found", q.PathValue("guid"))
 	}
 	s := show(row)

@@ -313,6 +313,19 @@ func (s *store) referrers(subject string, number int) (ids []int32) {
 	return ids
 }
 
+// kept tells whether a subject has the schema in any version, also one that was deleted softly: after the last one was deleted for good,
+// nobody finds it by its id.
+func (s *store) kept(id int32) bool {
+	for _, vs := range s.subjects {
+		for _, v := range vs {
+			if v.id == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // used tells whether a subject has the schema in a version that is not deleted.
 func (s *store) used(id int32) bool {
 	for _, vs := range s.subjects {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	_ "gocloud.dev/blob/fileblob" // what the program brings
+
 	"reprieve.dev/config"
 	"reprieve.dev/custody"
 	"reprieve.dev/custody/custodytest"
