@@ -88,6 +88,9 @@ func (db *DB) run(ctx context.Context, writes bool, f func(*Tx) error) (err erro
 	}
 	done = true
 	if err := tx.Commit(); err != nil {
+		if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) {
+			return ctx.Err() // it was rolled back because the caller gave up
+		}
 		return db.fault("commit", err)
 	}
 	return nil
