@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the client of Kafka with the address sanitizer in C and in Go: use after release, double free, overflow,
 # and what is still allocated at the end. It needs gcc or clang with libasan. Then once more with every pointer conversion
-# checked. Arguments go to go test.
+# checked, in all packages, under the race detector. Arguments go to go test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -12,4 +12,4 @@ export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/scripts/sanitize.supp:pri
 CGO_CFLAGS="-g -O1 -fsanitize=address" CGO_LDFLAGS="-fsanitize=address" "$go" test -asan -short -count=1 -timeout 20m \
 	-o "$tmp/kafka.test" -skip TestEveryNameIsKnownToTheLibrary "$@" ./pipeline/kafka # with -o the names stay that suppressions are matched by; confluent-kafka-go does not free the settings that it refuses
 unset ASAN_OPTIONS LSAN_OPTIONS
-"$go" test -gcflags=all=-d=checkptr -short -count=1 -timeout 20m "$@" ./pipeline/kafka
+"$go" test -race -gcflags=all=-d=checkptr -short -count=1 -timeout 20m "$@" ./pipeline/kafka

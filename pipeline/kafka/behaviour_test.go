@@ -16,7 +16,6 @@ import (
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/kafka"
 	"reprieve.dev/tests/conformance"
-	"reprieve.dev/tests/services"
 )
 
 // deadline polls try until it is true.
@@ -95,8 +94,10 @@ func TestALostAssignmentIsSaidAndNothingIsCommittedForIt(t *testing.T) {
 	}
 }
 
-func TestAStaticMemberComesBackToItsPartitions(t *testing.T) {
-	a := newAdapter(startEmbedded(t), map[string]string{"session.timeout.ms": "20000", "heartbeat.interval.ms": "200"})
+func TestAStaticMemberComesBackToItsPartitions(t *testing.T) { onBoth(t, staticMember) }
+
+func staticMember(t *testing.T, at string) {
+	a := newAdapter(at, map[string]string{"session.timeout.ms": "20000", "heartbeat.interval.ms": "200"})
 	topic, group := a.CreateTopic(tt{t}, 4, nil), a.Name("static")
 	open := func(name string) *kafka.Source {
 		s, err := kafka.NewSource(kafka.SourceConfig{Cluster: a.cluster, Group: group, Topics: []string{topic}, InstanceID: name})
@@ -292,53 +293,47 @@ func inTx(t *testing.T, x *kafka.Tx, msgs ...pipeline.Message) *pipeline.Sending
 }
 
 func TestARefusedMessageDoomsItsTransactionAndIsNamedAlone(t *testing.T) {
-	brokers := map[string]func(t *testing.T) string{"embedded": startEmbedded}
-	if !testing.Short() {
-		brokers["real"] = func(t *testing.T) string { return services.Kafka(t) }
-	}
-	for name, start := range brokers {
-		t.Run(name, func(t *testing.T) {
-			a := newAdapter(start(t), nil)
-			topic := a.CreateTopic(tt{t}, 1, map[string]string{"max.message.bytes": "4000"})
-			x, err := kafka.NewTx(within(tt{t}), kafka.TxConfig{Cluster: a.cluster, TransactionalID: a.Name("doomed"), BatchBytes: 4000})
-			if err != nil {
-				t.Fatal(err)
+	onBoth(t, func(t *testing.T, at string) {
+		a := newAdapter(at, nil)
+		topic := a.CreateTopic(tt{t}, 1, map[string]string{"max.message.bytes": "4000"})
+		x, err := kafka.NewTx(within(tt{t}), kafka.TxConfig{Cluster: a.cluster, TransactionalID: a.Name("doomed"), BatchBytes: 4000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close(within(tt{t}))
+		var msgs []pipeline.Message
+		for i := range 20 {
+			msgs = append(msgs, pipeline.Message{Topic: topic, Key: []byte("k"), Value: fmt.Append(nil, i), From: int32(i)})
+		}
+		msgs[7].Value = bytes.Repeat([]byte("x"), 9000)
+		s := inTx(t, x, msgs...)
+		if len(s.Bad) != 1 || s.Bad[0].Msg != 7 || s.Bad[0].Failure.Code != pipeline.CodeTooLarge {
+			t.Errorf("%d refused, want message 7 alone", len(s.Bad))
+		}
+		if err := x.Commit(within(tt{t}), nil, nil); pipeline.CodeOf(err) != pipeline.CodeTxAborted {
+			t.Errorf("Commit: %v, want ERR_TX_ABORTED", err)
+		}
+		if err := x.Abort(within(tt{t})); err != nil {
+			t.Fatal(err)
+		}
+		msgs[7].Value = nil
+		for try := 1; ; try++ {
+			if s = inTx(t, x, msgs...); len(s.Bad) != 0 {
+				t.Fatalf("%d refused, the first: %+v", len(s.Bad), s.Bad[0])
 			}
-			defer x.Close(within(tt{t}))
-			var msgs []pipeline.Message
-			for i := range 20 {
-				msgs = append(msgs, pipeline.Message{Topic: topic, Key: []byte("k"), Value: fmt.Append(nil, i), From: int32(i)})
+			err := x.Commit(within(tt{t}), nil, nil)
+			if err == nil {
+				break
 			}
-			msgs[7].Value = bytes.Repeat([]byte("x"), 9000)
-			s := inTx(t, x, msgs...)
-			if len(s.Bad) != 1 || s.Bad[0].Msg != 7 || s.Bad[0].Failure.Code != pipeline.CodeTooLarge {
-				t.Errorf("%d refused, want message 7 alone", len(s.Bad))
-			}
-			if err := x.Commit(within(tt{t}), nil, nil); pipeline.CodeOf(err) != pipeline.CodeTxAborted {
-				t.Errorf("Commit: %v, want ERR_TX_ABORTED", err)
+			if pipeline.CodeOf(err) != pipeline.CodeTxAborted || try == 2 {
+				t.Fatalf("try %d: %v", try, err)
 			}
 			if err := x.Abort(within(tt{t})); err != nil {
 				t.Fatal(err)
 			}
-			msgs[7].Value = nil
-			for try := 1; ; try++ {
-				if s = inTx(t, x, msgs...); len(s.Bad) != 0 {
-					t.Fatalf("%d refused, the first: %+v", len(s.Bad), s.Bad[0])
-				}
-				err := x.Commit(within(tt{t}), nil, nil)
-				if err == nil {
-					break
-				}
-				if pipeline.CodeOf(err) != pipeline.CodeTxAborted || try == 2 {
-					t.Fatalf("try %d: %v", try, err)
-				}
-				if err := x.Abort(within(tt{t})); err != nil {
-					t.Fatal(err)
-				}
-			}
-			conformance.Read(tt{t}, a.Source(tt{t}, conformance.SourceOptions{Group: a.Name("g"), Topics: []string{topic}}), 20)
-		})
-	}
+		}
+		conformance.Read(tt{t}, a.Source(tt{t}, conformance.SourceOptions{Group: a.Name("g"), Topics: []string{topic}}), 20)
+	})
 }
 
 func TestASendOutsideOfATransactionIsRefused(t *testing.T) {

@@ -72,8 +72,48 @@ func TestConformsOverThreeBrokersWithTLSAndPasswords(t *testing.T) {
 	}
 }
 
-func TestEveryCompressionCarriesRecordsUnchanged(t *testing.T) {
-	at := startEmbedded(t)
+// The same against the real broker, whose clients say who they are inside of TLS.
+func TestConformsOverApacheKafkaWithTLSAndPasswords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: a real broker is left out")
+	}
+	cert, ca := certificate(t)
+	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	property := func(name, text string) string {
+		return name + "=" + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\\n") + "\n"
+	}
+	k, err := services.StartKafka(services.KafkaOptions{Properties: strings.Replace(guarded, "SASL_PLAINTEXT", "SASL_SSL", 1) +
+		property("ssl.keystore.type", "PEM") + property("ssl.keystore.certificate.chain", ca) +
+		property("ssl.keystore.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))) +
+		property("ssl.truststore.type", "PEM") + property("ssl.truststore.certificates", ca)})
+	if err != nil {
+		t.Skipf("no Apache Kafka: %v", err)
+	}
+	t.Cleanup(func() { _ = k.Stop() })
+	a := newAdapter(k.Bootstrap, map[string]string{"security.protocol": "SASL_SSL", "ssl.ca.pem": ca, "sasl.mechanism": "PLAIN",
+		"sasl.username": "root", "sasl.password": "right"})
+	t.Run("source", func(t *testing.T) { conformance.RunSource(tt{t}, a) })
+	t.Run("sink", func(t *testing.T) { conformance.RunSink(tt{t}, a) })
+	t.Run("tx", func(t *testing.T) { conformance.RunTx(tt{t}, a) })
+}
+
+// onBoth runs a test over the embedded broker, and over the real one unless tests are to be short.
+func onBoth(t *testing.T, run func(t *testing.T, at string)) {
+	t.Run("embedded", func(t *testing.T) { run(t, startEmbedded(t)) })
+	t.Run("real", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("short: a real broker is left out")
+		}
+		run(t, services.Kafka(t))
+	})
+}
+
+func TestEveryCompressionCarriesRecordsUnchanged(t *testing.T) { onBoth(t, everyCompression) }
+
+func everyCompression(t *testing.T, at string) {
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		t.Run(codec, func(t *testing.T) {
 			a := newAdapter(at, map[string]string{"compression.type": codec, "batch.num.messages": "100"})
@@ -95,9 +135,11 @@ func TestEveryCompressionCarriesRecordsUnchanged(t *testing.T) {
 	}
 }
 
-func TestManyTopicsAreReadAndWrittenByOneClient(t *testing.T) {
+func TestManyTopicsAreReadAndWrittenByOneClient(t *testing.T) { onBoth(t, manyTopics) }
+
+func manyTopics(t *testing.T, at string) {
 	const n = 120
-	a := newAdapter(startEmbedded(t), nil)
+	a := newAdapter(at, nil)
 	specs := make([]kafka.TopicSpec, n)
 	names := make([]string, n)
 	var msgs []pipeline.Message

@@ -73,7 +73,7 @@ func main() {
 }
 
 func measure(ctx context.Context, prefixes []string) error {
-	entries := append(append(liveEntries(), redriveEntry(), poisonEntry()), append(goEntries(), repairEntries()...)...)
+	entries := append(append(liveEntries(), peersEntry(), redriveEntry(), poisonEntry()), append(goEntries(), repairEntries()...)...)
 	out, err := os.OpenFile(results, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err

@@ -50,6 +50,13 @@ func (c *child) ended() error {
 	}
 }
 
+// gone is ended for a process that is known to be over.
+func (c *child) gone() error {
+	err := <-c.done
+	c.done <- err
+	return c.ended()
+}
+
 // stop asks the process to end and waits; what does not end is killed.
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
