@@ -2,6 +2,7 @@ package custody
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
-	"reprieve.dev/seal"
 )
 
 // Flag is a mark on an item that keeps it out of bulk redrive or tells how it came.
@@ -322,18 +322,37 @@ func load(tx *ledger.Tx, ids []string, lock bool) (map[pipeline.ID]*Item, error)
 }
 
 // evidence is the digest over everything about an item that never changes; the history row of its admission holds it, so a
-// rewritten item shows. INV-EVIDENCE.
+// rewritten item shows. It is over LP of the fields, written into one buffer: it is taken of each item that is admitted or verified.
+// INV-EVIDENCE.
 func (it *Item) evidence() []byte {
-	n := func(v int64) []byte { return strconv.AppendInt(nil, v, 10) }
-	s := func(v string) []byte { return []byte(v) }
-	var kept [][]byte // items of ledgers before version 6 have none of it
-	if it.Data != "" || it.KeepMS != 0 {
-		kept = [][]byte{s("retention 1"), s(it.Data), n(it.KeepMS)}
+	b := make([]byte, 0, 1536)
+	s := func(texts ...string) {
+		for _, v := range texts {
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
+		}
 	}
-	sum := sha256.Sum256(seal.LP(append([][]byte{s("evidence 1"), s(string(it.ID)), s(it.Tenant), s(string(it.Kind)), s(it.Dialect), s(it.Pipeline), s(it.Consumer), s(it.Release),
-		s(it.EventID), s(it.Entity), s(it.BusinessID), s(it.Token), s(it.Version), s(it.Cluster), s(it.Original.String()), n(it.OriginalMS), s(it.TimeType.String()),
-		s(it.Letter.String()), s(it.Class.String()), s(string(it.Code)), s(string(it.Fingerprint)), s(it.Stage), s(it.Schema), s(string(it.Policy)), s(it.Reason), it.ReasonRaw,
-		s(it.Exception), s(it.Stack), n(int64(it.Attempts)), s(string(it.DigestFaithful)), s(string(it.DigestRedacted)), s(string(it.Faithful)), s(it.Enc),
-		n(int64(it.Generation)), n(it.QuarantinedMS), n(it.TakenMS), it.PayloadDigest}, kept...)...))
+	raw := func(v []byte) { b = append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...) }
+	n := func(v int64) {
+		at := len(b)
+		b = strconv.AppendInt(append(b, 0, 0, 0, 0), v, 10)
+		binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
+	}
+	s("evidence 1", string(it.ID), it.Tenant, string(it.Kind), it.Dialect, it.Pipeline, it.Consumer, it.Release,
+		it.EventID, it.Entity, it.BusinessID, it.Token, it.Version, it.Cluster, it.Original.String())
+	n(it.OriginalMS)
+	s(it.TimeType.String(), it.Letter.String(), it.Class.String(), string(it.Code), string(it.Fingerprint), it.Stage, it.Schema, string(it.Policy), it.Reason)
+	raw(it.ReasonRaw)
+	s(it.Exception, it.Stack)
+	n(int64(it.Attempts))
+	s(string(it.DigestFaithful), string(it.DigestRedacted), string(it.Faithful), it.Enc)
+	n(int64(it.Generation))
+	n(it.QuarantinedMS)
+	n(it.TakenMS)
+	raw(it.PayloadDigest)
+	if it.Data != "" || it.KeepMS != 0 { // items of ledgers before version 6 have none of it
+		s("retention 1", it.Data)
+		n(it.KeepMS)
+	}
+	sum := sha256.Sum256(b)
 	return sum[:]
 }
