@@ -266,11 +266,13 @@ func (k *Custodian) flush(ctx context.Context, f *flight) error {
 		f.fenced, f.behind, f.sum = nil, nil, Admitted{}
 		from := map[pipeline.TP]int64{}
 		whole := true
+		stands, err := tx.LockIntakes(k.o.Cluster, l.tps)
+		if err != nil {
+			return err
+		}
+		var further []ledger.Intake
 		for _, tp := range l.tps {
-			next, epoch, err := tx.Intake(k.o.Cluster, tp)
-			switch {
-			case err != nil:
-				return err
+			switch next, epoch := stands[tp].Next, stands[tp].Epoch; {
 			case epoch < l.epochs[tp], epoch == l.epochs[tp] && next < l.after[tp]:
 				f.behind = append(f.behind, tp)
 				from[tp] = l.ends[tp]
@@ -279,13 +281,14 @@ func (k *Custodian) flush(ctx context.Context, f *flight) error {
 				from[tp] = l.ends[tp]
 			case next < l.ends[tp]:
 				from[tp] = next
-				if _, err := tx.Advance(ledger.Intake{Cluster: k.o.Cluster, TP: tp, Next: l.ends[tp], Epoch: epoch}); err != nil {
-					return err
-				}
+				further = append(further, ledger.Intake{Cluster: k.o.Cluster, TP: tp, Next: l.ends[tp], Epoch: epoch})
 			default:
 				from[tp] = l.ends[tp]
 			}
 			whole = whole && from[tp] <= l.starts[tp]
+		}
+		if _, err := tx.Advance(further); err != nil { // they are locked, and what each may become was judged above
+			return err
 		}
 		r := l.read
 		if !whole {
@@ -296,7 +299,6 @@ func (k *Custodian) flush(ctx context.Context, f *flight) error {
 				return err
 			}
 		}
-		var err error
 		if err := k.o.Items.VaultTx(tx, r.vaulted); err != nil {
 			return err
 		}

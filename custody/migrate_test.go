@@ -146,6 +146,47 @@ func checkWhatCameLater(t *testing.T, e *custodytest.Env, version int64) {
 			t.Errorf("%+v", it)
 		}
 	}
+	if version >= 6 {
+		checkAWindowOnItsWay(t, e)
+	}
+}
+
+// checkAWindowOnItsWay looks at a redrive whose items were forwarded, had failed, were sent and could not be sent: what is looked for is found, and what is
+// still on its way arrives.
+func checkAWindowOnItsWay(t *testing.T, e *custodytest.Env) {
+	t.Helper()
+	proposed, err := e.Items.Extensions(e.Ctx, custodytest.Admin, false)
+	if err != nil || len(proposed) != 1 || proposed[0].Author != "pia" {
+		t.Errorf("%+v %v", proposed, err)
+	}
+	watched := func(state string, mark int) []int64 {
+		t.Helper()
+		var out []int64
+		if err := e.Items.Within(e.Ctx, func(tx *ledger.Tx) error {
+			return tx.Each("SELECT n FROM manifest_items WHERE manifest = 'sha256:bb' AND state = ? AND watched = ? ORDER BY n", []any{state, mark}, func(scan func(...any) error) error {
+				var n int64
+				err := scan(&n)
+				out = append(out, n)
+				return err
+			})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if f, x, s := watched("forwarded", custody.WatchedForwarded), watched("failed", custody.WatchedFailed), watched("sent", 0); !slices.Equal(f, []int64{1}) || !slices.Equal(x, []int64{2, 4}) || !slices.Equal(s, []int64{3}) {
+		t.Errorf("forwarded %v, failed %v, sent %v", f, x, s)
+	}
+	var list []custody.TakenOutcome
+	for _, n := range []int64{50, 52} {
+		list = append(list, custody.TakenOutcome{Outcome: pipeline.Outcome{Item: e.Letter(n).Item, Redrive: "sha256:bb", Try: 1, Result: pipeline.Applied, Writer: "w"}})
+	}
+	if err := e.Items.Outcomes(e.Ctx, custodytest.Worker, list); err != nil {
+		t.Fatal(err)
+	}
+	if done := watched("reconciled", 0); !slices.Equal(done, []int64{1, 3}) {
+		t.Errorf("reconciled %v", done)
+	}
 }
 
 // checkVersion1 looks at what version 1 knew of twelve items, each in another state.

@@ -2,6 +2,7 @@ package custody
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"reprieve.dev/ledger"
@@ -25,6 +26,8 @@ type change struct {
 	each   func(*Item) map[string]string // more detail of one item; may be nil
 	keep   func(*Item)                   // brings the struct in line with cols; may be nil
 	event  string                        // name in the history; ev if empty
+	own    string                        // one more column, in which each item has a value of its own; may be empty
+	ownOf  func(*Item) string
 }
 
 // move applies one event to loaded and locked items. What Next refuses is skipped. The update repeats the expected state and
@@ -44,7 +47,7 @@ func (c *Items) move(tx *ledger.Tx, who Actor, items []*Item, ch change) (moved 
 	}
 	for _, from := range order {
 		to, _ := Next(from, ch.ev)
-		if err := c.update(tx, by[from], from, append([]string{"state"}, ch.cols...), append([]any{string(to)}, ch.args...)); err != nil {
+		if err := c.updateOwn(tx, by[from], from, append([]string{"state"}, ch.cols...), append([]any{string(to)}, ch.args...), ch.own, ch.ownOf); err != nil {
 			return nil, nil, err
 		}
 		for _, it := range by[from] {
@@ -85,14 +88,35 @@ func (c *Items) set(tx *ledger.Tx, who Actor, items []*Item, ch change) error {
 
 // update repeats the expected state: INV-STATE holds also against a writer that did not lock.
 func (c *Items) update(tx *ledger.Tx, items []*Item, from State, cols []string, args []any) error {
-	ids := make([]string, len(items))
-	for i, it := range items {
-		ids[i] = string(it.ID)
-	}
-	in, arg := tx.In("id", ids)
-	q := "UPDATE items SET rev = rev + 1, changed_ms = ?, " + strings.Join(cols, " = ?, ") + " = ? WHERE " + in + " AND state = ?"
+	return c.updateOwn(tx, items, from, cols, args, "", nil)
+}
+
+// updateOwn is update with one more column, own, whose value differs from item to item; without it if own is empty.
+func (c *Items) updateOwn(tx *ledger.Tx, items []*Item, from State, cols []string, args []any, own string, of func(*Item) string) error {
+	ids := itemTexts(items)
+	set := "UPDATE items SET rev = rev + 1, changed_ms = ?, " + strings.Join(cols, " = ?, ") + " = ?"
 	all := append([]any{tx.NowMS()}, args...)
-	n, err := tx.Exec(q, append(all, arg, string(from))...)
+	var n int64
+	var err error
+	switch {
+	case own == "":
+		in, arg := tx.In("id", ids)
+		n, err = tx.Exec(set+" WHERE "+in+" AND state = ?", append(all, arg, string(from))...)
+	case tx.Dialect() == ledger.Postgres:
+		values := make([]string, len(items))
+		for i, it := range items {
+			values[i] = ledger.Clean(of(it))
+		}
+		n, err = tx.Exec(set+", "+own+" = v.own FROM unnest(?::text[], ?::text[]) AS v(item, own) WHERE id = v.item AND state = ?", append(all, ids, values, string(from))...)
+	default:
+		for _, it := range items {
+			one, err := tx.Exec(set+", "+own+" = ? WHERE id = ? AND state = ?", append(slices.Clone(all), of(it), it.ID, string(from))...)
+			if err != nil {
+				return err
+			}
+			n += one
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -104,6 +128,14 @@ func (c *Items) update(tx *ledger.Tx, items []*Item, from State, cols []string, 
 		it.ChangedMS = tx.NowMS()
 	}
 	return nil
+}
+
+func itemTexts(items []*Item) []string {
+	out := make([]string, len(items))
+	for i, it := range items {
+		out[i] = string(it.ID)
+	}
+	return out
 }
 
 func (c *Items) note(tx *ledger.Tx, who Actor, it *Item, ch change, from, to State) {

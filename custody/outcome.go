@@ -49,7 +49,7 @@ func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []TakenOutcome) error 
 	for i := range list {
 		ids[i] = string(list[i].Item)
 	}
-	items, err := load(tx, ids, true)
+	items, err := loadSent(tx, ids)
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,23 @@ func (c *Items) OutcomesTx(tx *ledger.Tx, who Actor, list []TakenOutcome) error 
 		}
 	}
 	return t.write(c, tx, who)
+}
+
+// loadSent locks items and reads what an outcome is judged by and changes, a fifth of their columns: a fast redrive is as fast as this.
+func loadSent(tx *ledger.Tx, ids []string) (map[pipeline.ID]*Item, error) {
+	in, arg := tx.In("id", ids)
+	out := make(map[pipeline.ID]*Item, len(ids))
+	err := tx.Each("SELECT id, tenant, consumer, rev, state, fingerprint, group_key, quarantined_ms, owner, sent_from, redrive, redrive_try FROM items WHERE "+in+" ORDER BY id"+tx.ForUpdate(),
+		[]any{arg}, func(scan func(...any) error) error {
+			it := &Item{}
+			var regrouped *pipeline.ID
+			var sentFrom *State
+			err := scan(&it.ID, &it.Tenant, &it.Consumer, &it.Rev, &it.State, &it.Fingerprint, &regrouped, &it.QuarantinedMS, &it.Owner, &sentFrom, &it.Redrive, &it.Try)
+			it.Regrouped, it.SentFrom = deref(regrouped), deref(sentFrom)
+			out[it.ID] = it
+			return err
+		})
+	return out, err
 }
 
 // current tells whether an outcome is about what is going on with the item now. A writer that is registered for another

@@ -3,6 +3,7 @@ package custody
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -99,7 +100,7 @@ func (c *Items) Intend(tx *ledger.Tx, who Actor, in *Intent, ids []pipeline.ID, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return moved, skips, c.manifestItems(tx, moved, "sending", "")
+	return moved, skips, nil // the intent's numbers and the items' state say which rows are on their way
 }
 
 func redrivable(it *Item, in *Intent, a Accept) pipeline.Code {
@@ -127,6 +128,12 @@ func offsetTexts(m map[pipeline.TP]int64) map[string]string {
 	return out
 }
 
+// Values of manifest_items.watched: the rows that a run looks for; 0 is every other.
+const (
+	WatchedForwarded = 1 // the retry lane has settled it, and its effect is asked about
+	WatchedFailed    = 2 // it could not be sent, or failed again
+)
+
 // SentAt is where an item of a manifest was written.
 type SentAt struct {
 	N    int64 // its number in the manifest
@@ -141,7 +148,7 @@ func (c *Items) Sent(tx *ledger.Tx, manifest pipeline.Digest, tenant string, lis
 	if len(list) == 0 {
 		return nil
 	}
-	const set = "UPDATE manifest_items SET state = CASE WHEN state = 'sending' THEN 'sent' ELSE state END, sent_ms = ?, attempts = attempts + 1, "
+	const set = "UPDATE manifest_items SET state = CASE WHEN state IN ('planned', 'sending') THEN 'sent' ELSE state END, sent_ms = ?, attempts = attempts + 1, "
 	noted := int64(0)
 	if tx.Dialect() == ledger.Postgres { // one statement for the window: a round trip for each item would be the pace
 		n := len(list)
@@ -200,29 +207,27 @@ func (c *Items) Withdraw(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids
 }
 
 // FailRedrive says that items of a manifest cannot be sent for good: REDRIVE_FAILED, then TRIAGED with their ticket.
-func (c *Items) FailRedrive(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, code pipeline.Code, detail map[string]string) ([]Skip, error) {
+func (c *Items) FailRedrive(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, code pipeline.Code, detail func(pipeline.ID) map[string]string) ([]Skip, error) {
 	mine, skips, err := c.ofManifest(tx, manifest, ids)
 	if err != nil {
 		return nil, err
 	}
-	d := map[string]string{"redrive": string(manifest), "code": string(code)}
-	for k, v := range detail {
-		d[k] = v
-	}
-	return skips, c.failRedrive(tx, who, mine, code, func(*Item) map[string]string { return d })
+	return skips, c.failRedrive(tx, who, mine, code, func(it *Item) map[string]string {
+		d := map[string]string{"redrive": string(manifest), "code": string(code)}
+		maps.Copy(d, detail(it.ID))
+		return d
+	})
 }
 
-// Reconciled closes redriven items on evidence: the answer of a reconcile question.
-func (c *Items) Reconciled(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, result pipeline.Result, evidence map[string]string) ([]Skip, error) {
+// Reconciled closes redriven items on the evidence of each: the answers of a reconcile question.
+func (c *Items) Reconciled(tx *ledger.Tx, who Actor, manifest pipeline.Digest, ids []pipeline.ID, result pipeline.Result, evidence func(pipeline.ID) string) ([]Skip, error) {
 	mine, skips, err := c.ofManifest(tx, manifest, ids)
 	if err != nil {
 		return nil, err
 	}
-	d := map[string]string{"redrive": string(manifest), "result": string(result)}
-	for k, v := range evidence {
-		d[k] = v
-	}
-	moved, more, err := c.move(tx, who, mine, change{ev: Reconcile, cols: []string{"resolution"}, args: []any{string(result)}, detail: d, keep: func(it *Item) { it.Resolution = string(result) }})
+	moved, more, err := c.move(tx, who, mine, change{ev: Reconcile, cols: []string{"resolution"}, args: []any{string(result)},
+		detail: map[string]string{"redrive": string(manifest), "result": string(result)}, each: func(it *Item) map[string]string { return map[string]string{"evidence": evidence(it.ID)} },
+		keep: func(it *Item) { it.Resolution = string(result) }})
 	if err != nil {
 		return nil, err
 	}
@@ -309,56 +314,85 @@ func (c *Items) StoreRepairs(tx *ledger.Tx, who Actor, list []NewRepair) (stored
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range list {
-		r := &list[i]
-		it := items[r.Item]
-		if it == nil {
-			skips = append(skips, Skip{Item: r.Item, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
-			continue
+	for len(list) > 0 { // an item that is named again is repaired anew: after what was stored of it
+		n, named := 0, map[pipeline.ID]bool{}
+		for n < len(list) && !named[list[n].Item] {
+			named[list[n].Item] = true
+			n++
 		}
-		if it.State == Repaired {
-			if _, _, err := c.move(tx, who, []*Item{it}, change{ev: Unrepair, detail: map[string]string{"reason": "repaired anew"}}); err != nil {
-				return nil, nil, err
-			}
-		}
-		if _, err := Next(it.State, Repair); err != nil {
-			skips = append(skips, Skip{it.ID, it.State, pipeline.CodeOf(err), err.(*pipeline.Error).Text})
-			continue
-		}
-		if err := c.storeRepair(tx, who, it, r); err != nil {
+		done, not, err := c.storeRepairs(tx, who, items, list[:n])
+		if err != nil {
 			return nil, nil, err
 		}
-		stored = append(stored, &r.StoredRepair)
+		stored, skips, list = append(stored, done...), append(skips, not...), list[n:]
 	}
 	return stored, skips, nil
 }
 
-func (c *Items) storeRepair(tx *ledger.Tx, who Actor, it *Item, r *NewRepair) error {
-	var n int
-	if _, err := tx.Row("SELECT coalesce(max(n), 0) FROM repairs WHERE item = ?", []any{it.ID}, &n); err != nil {
+// storeRepairs is StoreRepairs for locked items, each named once: a few statements for all of them.
+func (c *Items) storeRepairs(tx *ledger.Tx, who Actor, items map[pipeline.ID]*Item, list []NewRepair) (stored []*StoredRepair, skips []Skip, err error) {
+	var again, may []*Item
+	of := make(map[pipeline.ID]*NewRepair, len(list))
+	for i := range list {
+		it := items[list[i].Item]
+		if it == nil {
+			skips = append(skips, Skip{Item: list[i].Item, Code: pipeline.CodeItemUnknown, Text: "there is no such item"})
+			continue
+		}
+		if it.State == Repaired {
+			again = append(again, it)
+		} else if _, err := Next(it.State, Repair); err != nil {
+			skips = append(skips, Skip{it.ID, it.State, pipeline.CodeOf(err), err.(*pipeline.Error).Text})
+			continue
+		}
+		of[it.ID], may = &list[i], append(may, it)
+	}
+	if len(may) == 0 {
+		return nil, skips, nil
+	}
+	if _, _, err := c.move(tx, who, again, change{ev: Unrepair, detail: map[string]string{"reason": "repaired anew"}}); err != nil {
+		return nil, nil, err
+	}
+	last := map[pipeline.ID]int{}
+	in, arg := tx.In("item", itemTexts(may))
+	if err := tx.Each("SELECT item, max(n) FROM repairs WHERE "+in+" GROUP BY item", []any{arg}, func(scan func(...any) error) error {
+		var id pipeline.ID
+		var n int
+		err := scan(&id, &n)
+		last[id] = n
 		return err
+	}); err != nil {
+		return nil, nil, err
 	}
-	s := &r.StoredRepair
-	s.ID, s.Tenant, s.N, s.AtMS, s.By = randomID("x"), it.Tenant, n+1, tx.NowMS(), who.Subject
-	s.After = pipeline.Digest(c.id.Digest(r.Bytes.Value))
-	row := []any{s.ID, it.ID, it.Tenant, r.Bytes.Key, r.Bytes.Value, packHeaders(r.Bytes.Headers), ""}
-	sealed, enc, plain, err := c.sealRepair(it, s.ID, r.Bytes)
-	if err != nil {
-		return err
+	var rows, payloads [][]any
+	for _, it := range may {
+		r := of[it.ID]
+		s := &r.StoredRepair
+		s.ID, s.Tenant, s.N, s.AtMS, s.By = randomID("x"), it.Tenant, last[it.ID]+1, tx.NowMS(), who.Subject
+		s.After = pipeline.Digest(c.id.Digest(r.Bytes.Value))
+		payload := []any{s.ID, it.ID, it.Tenant, r.Bytes.Key, r.Bytes.Value, packHeaders(r.Bytes.Headers), ""}
+		sealed, enc, plain, err := c.sealRepair(it, s.ID, r.Bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !plain {
+			payload = []any{s.ID, it.ID, it.Tenant, nil, sealed, packHeaders(nil), enc} // key and headers are in it
+		}
+		rows = append(rows, []any{s.ID, it.ID, it.Tenant, s.N, s.Transform, s.Version, s.Artifact, s.ConfigDigest, s.Config, s.Before, s.After, s.AtMS, s.By, s.Report, s.Faithful, s.NewIdentity})
+		payloads, stored = append(payloads, payload), append(stored, s)
 	}
-	if !plain {
-		row = []any{s.ID, it.ID, it.Tenant, nil, sealed, packHeaders(nil), enc} // key and headers are in it
+	if err := tx.Insert("repairs", []string{"id", "item", "tenant", "n", "transform", "version", "artifact", "config_digest", "config", "before_digest", "after_digest", "at_ms", "actor", "report", "faithful", "new_identity"}, rows); err != nil {
+		return nil, nil, err
 	}
-	if err := tx.Insert("repairs", []string{"id", "item", "tenant", "n", "transform", "version", "artifact", "config_digest", "config", "before_digest", "after_digest", "at_ms", "actor", "report", "faithful", "new_identity"},
-		[][]any{{s.ID, it.ID, it.Tenant, s.N, s.Transform, s.Version, s.Artifact, s.ConfigDigest, s.Config, s.Before, s.After, s.AtMS, s.By, s.Report, s.Faithful, s.NewIdentity}}); err != nil {
-		return err
+	if err := tx.Insert("repair_payloads", []string{"repair", "item", "tenant", "record_key", "value", "headers", "enc"}, payloads); err != nil {
+		return nil, nil, err
 	}
-	if err := tx.Insert("repair_payloads", []string{"repair", "item", "tenant", "record_key", "value", "headers", "enc"}, [][]any{row}); err != nil {
-		return err
-	}
-	_, _, err = c.move(tx, who, []*Item{it}, change{ev: Repair, cols: []string{"repair"}, args: []any{s.ID}, keep: func(it *Item) { it.Repair = s.ID },
-		detail: map[string]string{"repair": s.ID, "transform": s.Transform + "@" + s.Version, "artifact": string(s.Artifact), "config": string(s.ConfigDigest), "before": string(s.Before), "after": string(s.After)}})
-	return err
+	_, _, err = c.move(tx, who, may, change{ev: Repair, own: "repair", ownOf: func(it *Item) string { return of[it.ID].ID }, keep: func(it *Item) { it.Repair = of[it.ID].ID },
+		each: func(it *Item) map[string]string {
+			s := &of[it.ID].StoredRepair
+			return map[string]string{"repair": s.ID, "transform": s.Transform + "@" + s.Version, "artifact": string(s.Artifact), "config": string(s.ConfigDigest), "before": string(s.Before), "after": string(s.After)}
+		}})
+	return stored, skips, err
 }
 
 // RepairedBytes are the bytes of the repair that the item would be redriven with; their keyed digest is verified. Codes:

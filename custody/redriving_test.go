@@ -66,7 +66,7 @@ func TestAWindowOfARedriveIsToldInItsManifest(t *testing.T) {
 			if _, skips, err := e.Items.Withdraw(tx, who, manifest, ids[3:4], "absent"); len(skips) > 0 || err != nil {
 				t.Error(skips, err)
 			}
-			skips, err := e.Items.FailRedrive(tx, who, manifest, ids[4:6], pipeline.CodeSendTopicMissing, map[string]string{"topic": "gone"})
+			skips, err := e.Items.FailRedrive(tx, who, manifest, ids[4:6], pipeline.CodeSendTopicMissing, func(pipeline.ID) map[string]string { return map[string]string{"topic": "gone"} })
 			if len(skips) != 1 {
 				t.Error(skips)
 			}

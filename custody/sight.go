@@ -181,8 +181,10 @@ func (c *Items) failRedrive(tx *ledger.Tx, who Actor, items []*Item, code pipeli
 	return c.manifestItems(tx, moved, "failed", code)
 }
 
-// manifestItems writes what became of items into the rows of the manifest that sent them.
+// manifestItems writes what became of items into the rows of the manifest that sent them. What a run looks for among them is marked: an
+// index over the state would be written to for every change of it.
 func (c *Items) manifestItems(tx *ledger.Tx, items []*Item, state string, code pipeline.Code) error {
+	watched := map[string]int{"forwarded": WatchedForwarded, "failed": WatchedFailed}[state]
 	by := map[pipeline.Digest][]string{}
 	for _, it := range items {
 		if it.Redrive != "" {
@@ -191,7 +193,7 @@ func (c *Items) manifestItems(tx *ledger.Tx, items []*Item, state string, code p
 	}
 	for manifest, ids := range by {
 		in, arg := tx.In("item", ids)
-		if _, err := tx.Exec("UPDATE manifest_items SET state = ?, code = ? WHERE manifest = ? AND "+in, state, code, manifest, arg); err != nil {
+		if _, err := tx.Exec("UPDATE manifest_items SET state = ?, code = ?, watched = ? WHERE manifest = ? AND "+in, state, code, watched, manifest, arg); err != nil {
 			return err
 		}
 	}

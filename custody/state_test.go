@@ -172,11 +172,11 @@ func acts() []act {
 			return ok
 		}},
 		{"fail", tx(func(c *custody.Items, tx *ledger.Tx, id pipeline.ID) (int, error) {
-			skips, err := c.FailRedrive(tx, who, manifest, []pipeline.ID{id}, pipeline.CodeSendTopicMissing, nil)
+			skips, err := c.FailRedrive(tx, who, manifest, []pipeline.ID{id}, pipeline.CodeSendTopicMissing, func(pipeline.ID) map[string]string { return nil })
 			return len(skips), err
 		}), func(m *model) bool { return m.apply(custody.Fail) && m.apply(custody.Return) }},
 		{"reconcile", tx(func(c *custody.Items, tx *ledger.Tx, id pipeline.ID) (int, error) {
-			skips, err := c.Reconciled(tx, who, manifest, []pipeline.ID{id}, pipeline.Applied, nil)
+			skips, err := c.Reconciled(tx, who, manifest, []pipeline.ID{id}, pipeline.Applied, func(pipeline.ID) string { return "" })
 			return len(skips), err
 		}), func(m *model) bool { return m.apply(custody.Reconcile) }},
 	}

@@ -230,7 +230,7 @@ func TestIntakeOffsetsOnlyGoForwardAndOldCustodiansAreFenced(t *testing.T) {
 		step := func(next, epoch int64) (ok bool) {
 			t.Helper()
 			if err := db.Write(ctx, func(tx *ledger.Tx) (err error) {
-				ok, err = tx.Advance(ledger.Intake{Cluster: "main", TP: tp, Next: next, Epoch: epoch})
+				ok, err = tx.Advance([]ledger.Intake{{Cluster: "main", TP: tp, Next: next, Epoch: epoch}})
 				return err
 			}); err != nil {
 				t.Fatal(err)

@@ -2,6 +2,8 @@ package redrive
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,7 +64,7 @@ func (s *Service) ask(ctx context.Context, who custody.Actor, t *Target, m *Mani
 	sent := map[pipeline.ID]int64{}
 	if err := s.db.Read(ctx, func(tx *ledger.Tx) error {
 		var ids []pipeline.ID
-		if err := tx.Each("SELECT item, sent_ms FROM manifest_items WHERE manifest = ? AND tenant = ? AND state = ? ORDER BY n LIMIT ?", []any{digest, m.Tenant, itemForwarded, most}, func(scan func(...any) error) error {
+		if err := tx.Each("SELECT item, sent_ms FROM manifest_items WHERE manifest = ? AND tenant = ? AND watched <> 0 AND watched = ? ORDER BY n LIMIT ?", []any{digest, m.Tenant, custody.WatchedForwarded, most}, func(scan func(...any) error) error {
 			var id pipeline.ID
 			var ms int64
 			err := scan(&id, &ms)
@@ -94,7 +96,7 @@ func (s *Service) ask(ctx context.Context, who custody.Actor, t *Target, m *Mani
 	})
 }
 
-// answered writes what the question said about items that were sent.
+// answered writes what the question said about items that were sent: answers of one result together.
 func (s *Service) answered(tx *ledger.Tx, who custody.Actor, m *Manifest, digest pipeline.Digest, answers []answer) error {
 	ids := make([]pipeline.ID, len(answers))
 	for i, a := range answers {
@@ -104,29 +106,63 @@ func (s *Service) answered(tx *ledger.Tx, who custody.Actor, m *Manifest, digest
 	if err != nil {
 		return err
 	}
+	said := map[pipeline.ID]answer{}
+	by := map[pipeline.Result][]pipeline.ID{}
+	effects := map[pipeline.ID]string{}
 	for _, a := range answers {
 		if it := now[a.item]; it == nil || it.Try != a.try || it.Redrive != digest {
 			continue // the question was about an earlier try
 		}
 		switch a.Result {
 		case pipeline.Applied, pipeline.AlreadyApplied, pipeline.Superseded, pipeline.Corrected:
-			if _, err := s.items.Reconciled(tx, who, digest, []pipeline.ID{a.item}, a.Result, map[string]string{"evidence": a.Evidence}); err != nil {
-				return err
-			}
 			if len(a.Effect) > 0 {
-				if _, err := tx.Exec("UPDATE manifest_items SET effect = ? WHERE manifest = ? AND tenant = ? AND item = ?", toJSON(a.Effect), digest, m.Tenant, a.item); err != nil {
-					return err
-				}
+				effects[a.item] = toJSON(a.Effect)
 			}
-		case pipeline.FailedOutcome, pipeline.Absent:
-			if a.Result == pipeline.Absent {
-				if err := absent(tx, a, m.Tenant, digest, who.Subject); err != nil {
-					return err
-				}
-			}
-			if _, err := s.items.FailRedrive(tx, who, digest, []pipeline.ID{a.item}, pipeline.CodeRedriveMismatch, map[string]string{"evidence": a.Evidence, "result": string(a.Result)}); err != nil {
+		case pipeline.Absent:
+			if err := absent(tx, a, m.Tenant, digest, who.Subject); err != nil {
 				return err
 			}
+		case pipeline.FailedOutcome:
+		default:
+			continue
+		}
+		said[a.item] = a
+		by[a.Result] = append(by[a.Result], a.item)
+	}
+	for _, result := range slices.Sorted(maps.Keys(by)) {
+		if result == pipeline.Absent || result == pipeline.FailedOutcome {
+			_, err = s.items.FailRedrive(tx, who, digest, by[result], pipeline.CodeRedriveMismatch, func(id pipeline.ID) map[string]string {
+				return map[string]string{"evidence": said[id].Evidence, "result": string(result)}
+			})
+		} else {
+			_, err = s.items.Reconciled(tx, who, digest, by[result], result, func(id pipeline.ID) string { return said[id].Evidence })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return setTexts(tx, "effect", digest, m.Tenant, effects)
+}
+
+// setTexts writes a text of each item into one column of a manifest's rows.
+func setTexts(tx *ledger.Tx, column string, digest pipeline.Digest, tenant string, of map[pipeline.ID]string) error {
+	items := slices.Sorted(maps.Keys(of))
+	for part := range slices.Chunk(items, 1000) {
+		if tx.Dialect() != ledger.Postgres {
+			for _, id := range part {
+				if _, err := tx.Exec("UPDATE manifest_items SET "+column+" = ? WHERE manifest = ? AND tenant = ? AND item = ?", of[id], digest, tenant, id); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		texts := make([]string, len(part))
+		for i, id := range part {
+			texts[i] = of[id]
+		}
+		if _, err := tx.Exec("UPDATE manifest_items m SET "+column+" = v.said FROM unnest(?::text[], ?::text[]) AS v(item, said) WHERE m.manifest = ? AND m.tenant = ? AND m.item = v.item",
+			idTexts(part), texts, digest, tenant); err != nil {
+			return err
 		}
 	}
 	return nil

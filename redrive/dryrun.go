@@ -34,7 +34,7 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 	if err := t.allows(m.Destination); err != nil {
 		return nil, s.refused(ctx, who, "dry-run", string(digest), m.Tenant, err)
 	}
-	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}, items: map[pipeline.ID]map[string]string{}}
+	d := &dryRun{s: s, t: t, m: m, scratch: codec.NewScratch(), now: s.clock(), lib: map[string]transforms.Transform{}, items: map[pipeline.ID]string{}}
 	d.r = &Report{Manifest: digest, Pipeline: m.Pipeline, Tenant: m.Tenant, At: stamp(d.now), Destination: m.Destination, Partitions: map[string]int64{}, Selected: m.Selection.Selected,
 		Items: m.Selection.Count, CannotGo: map[string]Sample{}, Excluded: m.Selection.Excluded, Schemas: map[string]int64{}, Undecoded: map[string]int64{}, FailAgain: map[string]Sample{}, Missing: map[string]int64{}, Live: Load{Waiting: -1, PerSecond: -1}, Unmeasured: map[string]int64{},
 		Canary: []pipeline.ID{}, Measures: []Measure{}, Notes: []string{}, Rate: m.Pace.Rate}
@@ -75,10 +75,8 @@ func (s *Service) DryRun(ctx context.Context, who custody.Actor, digest pipeline
 		if _, err := tx.Exec("UPDATE manifests SET dry_run = ?, dry_run_ms = ?, bytes = ? WHERE digest = ? AND tenant = ?", toJSON(d.r), tx.NowMS(), d.r.Bytes, digest, m.Tenant); err != nil {
 			return err
 		}
-		for id, x := range d.items {
-			if _, err := tx.Exec("UPDATE manifest_items SET measures = ? WHERE manifest = ? AND tenant = ? AND item = ?", toJSON(x), digest, m.Tenant, id); err != nil {
-				return err
-			}
+		if err := setTexts(tx, "measures", digest, m.Tenant, d.items); err != nil {
+			return err
 		}
 		tx.Append(ledger.Entry{Tenant: m.Tenant, Event: "redrive_dry_run", Actor: who.Subject,
 			Detail: map[string]string{"manifest": string(digest), "would_send": decimal(d.r.WouldSend), "items": decimal(d.r.Items), "via": who.Via}})
@@ -104,9 +102,10 @@ type dryRun struct {
 	sums    []*summed
 	lib     map[string]transforms.Transform
 	oldest  int64
-	items   map[pipeline.ID]map[string]string // measures of each item
-	tried   []Trial                           // of the chunk in work
-	there   map[pipeline.ID]custody.Bytes     // of the chunk in work, from source topics
+	items   map[pipeline.ID]string        // measures of each item, as they are stored
+	tried   []Trial                       // of the chunk in work
+	there   map[pipeline.ID]custody.Bytes // of the chunk in work: the original bytes
+	failed  map[pipeline.ID]error         // of the chunk in work: why they cannot be had
 }
 
 type summed struct {
@@ -158,17 +157,16 @@ func (d *dryRun) chunk(ctx context.Context, lines []Line, of []traits) error {
 	}); err != nil {
 		return err
 	}
-	var plain []*custody.Item
+	var all []*custody.Item
 	for i := range lines {
-		if it := items[lines[i].Item]; it != nil && lines[i].Repair == "" && lines[i].Newer == "" {
-			plain = append(plain, it)
+		if it := items[lines[i].Item]; it != nil && lines[i].Newer == "" {
+			all = append(all, it)
 		}
 	}
-	there, err := d.s.items.SourceBytes(ctx, plain)
-	if err != nil {
+	var err error
+	if d.there, d.failed, err = d.s.originals(ctx, all); err != nil {
 		return err
 	}
-	d.there = there
 	d.tried = d.tried[:0]
 	for i := range lines {
 		it := items[lines[i].Item]
@@ -312,11 +310,7 @@ func tooFar(it *custody.Item, now time.Time) bool {
 // bytes reads what would be sent, and repeats its repair bit for bit from the original bytes.
 func (d *dryRun) bytes(ctx context.Context, it *custody.Item, l *Line) (b custody.Bytes, err error) {
 	if l.Repair == "" {
-		var ok bool
-		if b, ok = d.there[it.ID]; !ok {
-			b, err = d.s.items.Faithful(ctx, it)
-		}
-		if err == nil && pipeline.Digest(d.s.id.Digest(b.Value)) != l.Digest {
+		if b, err = d.there[it.ID], d.failed[it.ID]; err == nil && pipeline.Digest(d.s.id.Digest(b.Value)) != l.Digest {
 			err = pipeline.Errorf(pipeline.CodePayloadUnfaithful, string(it.ID), "its bytes are not those that were planned")
 		}
 		return b, err
@@ -355,13 +349,13 @@ func (d *dryRun) repeat(ctx context.Context, it *custody.Item, stored *custody.S
 	if err := json.Unmarshal([]byte(stored.Report), &lineage); err != nil {
 		return pipeline.Errorf(pipeline.CodeLedgerCorrupt, string(it.ID), "the lineage of its repair cannot be read")
 	}
-	original, err := d.s.items.Faithful(ctx, it)
-	if err != nil {
+	original, ok := d.there[it.ID]
+	if !ok {
 		d.note("some repairs could not be repeated: their original bytes are gone")
 		return nil
 	}
 	e := envelopeOf(it, &original)
-	_, err = lineage.Repeat(ctx, tr, &e, d.s.id)
+	_, err := lineage.Repeat(ctx, tr, &e, d.s.id)
 	return err
 }
 
@@ -377,6 +371,7 @@ func (d *dryRun) view(ctx context.Context, id pipeline.ID, b *custody.Bytes) {
 		return
 	}
 	d.r.Schemas[v.Schema().String()]++
+	var of map[string]string
 	for _, m := range d.sums {
 		q, ok, err := m.num.Eval(v)
 		if err != nil || !ok {
@@ -384,9 +379,12 @@ func (d *dryRun) view(ctx context.Context, id pipeline.ID, b *custody.Bytes) {
 			continue
 		}
 		m.sum = m.sum.Add(q)
-		if d.items[id] == nil {
-			d.items[id] = map[string]string{}
+		if of == nil {
+			of = map[string]string{}
 		}
-		d.items[id][m.Name] = q.String()
+		of[m.Name] = q.String()
+	}
+	if of != nil {
+		d.items[id] = toJSON(of)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // False: none of them could be sent, so nothing is proven.
 func (e *executor) awaitCanary(ctx context.Context, idx []int) (proven bool, err error) {
 	deadline := e.s.clock().Add(e.s.settle)
+	e.patience = firstPoll
 	in := make(map[int64]bool, len(idx))
 	for _, i := range idx {
 		in[e.lines[i].N] = true
@@ -65,9 +66,10 @@ func (e *executor) pause(ctx context.Context) error {
 	if err := e.s.ask(ctx, e.who, e.t, e.m, e.digest, askMost); err != nil {
 		return err
 	}
-	if err := e.s.wait(ctx, poll); err != nil {
+	if err := e.s.wait(ctx, e.patience); err != nil {
 		return err
 	}
+	e.patience = min(2*e.patience, poll)
 	return e.s.db.Write(ctx, func(tx *ledger.Tx) error {
 		_, err := e.guard(tx)
 		return err
@@ -79,6 +81,7 @@ func (e *executor) pause(ctx context.Context) error {
 func (e *executor) settle(ctx context.Context) error {
 	j := judge{s: e.s, t: e.t, m: e.m, digest: e.digest}
 	deadline := e.s.clock().Add(e.s.settle)
+	e.patience = firstPoll
 	for {
 		if err := e.superseded(ctx); err != nil {
 			return err
@@ -211,7 +214,7 @@ func (j *judge) verdict(ctx context.Context, c Counts) error {
 			return err
 		}
 		var missing int64
-		if _, err := tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND tenant = ? AND state = ? AND code = ?", []any{j.digest, j.m.Tenant, itemFailed, string(pipeline.CodeRedriveMismatch)}, &missing); err != nil {
+		if _, err := tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND tenant = ? AND watched <> 0 AND watched = ? AND code = ?", []any{j.digest, j.m.Tenant, custody.WatchedFailed, string(pipeline.CodeRedriveMismatch)}, &missing); err != nil {
 			return err
 		}
 		switch {

@@ -218,7 +218,7 @@ func TestManifestChangedInTheLedgerIsRefused(t *testing.T) {
 		"Superseded":       "UPDATE manifest_items SET newer = 'qother' WHERE n = 2",
 		"AnotherRepair":    "UPDATE manifest_items SET repair = 'xother' WHERE n = 3",
 		"AnotherDigest":    "UPDATE manifest_items SET digest = 'hmac256:id1:00' WHERE n = 1",
-		"OneMore":          "INSERT INTO manifest_items SELECT manifest, 99, tenant, 'qmore', state, code, repair, digest, order_key, attempts, measures, sent_topic, sent_partition, sent_offset, sent_ms, ask, newer, effect FROM manifest_items WHERE n = 1",
+		"OneMore":          "INSERT INTO manifest_items SELECT manifest, 99, tenant, 'qmore', state, code, repair, digest, order_key, attempts, measures, sent_topic, sent_partition, sent_offset, sent_ms, ask, newer, effect, watched FROM manifest_items WHERE n = 1",
 		"OneLess":          "DELETE FROM manifest_items WHERE n = 6",
 		"ForgedApproval":   "UPDATE approvals SET subject = 'berta'",
 		"LongerApproval":   "UPDATE approvals SET expires_ms = expires_ms + 1",

@@ -114,7 +114,7 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 	}); err != nil {
 		return err
 	}
-	var envs []transforms.Envelope
+	var list []*custody.Item
 	for i, id := range ids {
 		it := items[id]
 		switch {
@@ -134,14 +134,19 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 			fail(id, pipeline.CodeStateInvalid, "it is "+string(it.State))
 			continue
 		}
-		b, err := s.items.Faithful(ctx, it) // INV-REPAIR-01: always the original bytes
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			fail(id, pipeline.CodeOf(err), text(err))
+		list = append(list, it)
+	}
+	found, lost, err := s.originals(ctx, list) // INV-REPAIR-01: always the original bytes
+	if err != nil {
+		return err
+	}
+	var envs []transforms.Envelope
+	for _, it := range list {
+		if err := lost[it.ID]; err != nil {
+			fail(it.ID, pipeline.CodeOf(err), text(err))
 			continue
 		}
+		b := found[it.ID]
 		envs = append(envs, envelopeOf(it, &b))
 	}
 	results, err := transforms.Run(ctx, tr, checks, envs)
@@ -149,7 +154,7 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 		return err
 	}
 	info := tr.Info()
-	var list []custody.NewRepair
+	var repairs []custody.NewRepair
 	for i := range results {
 		r, e := &results[i], &envs[i]
 		out.Items[at[e.Item]].Report = r.Report
@@ -158,16 +163,16 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 			continue
 		}
 		lineage := transforms.NewLineage(info, e, r, s.id, who.Subject, s.clock())
-		list = append(list, custody.NewRepair{
+		repairs = append(repairs, custody.NewRepair{
 			StoredRepair: custody.StoredRepair{Item: e.Item, Transform: info.Name, Version: info.Version, Artifact: info.Artifact, ConfigDigest: info.Config,
 				Config: string(req.Config), Before: lineage.Input, Report: toJSON(lineage), Faithful: true, NewIdentity: req.Intent},
 			Bytes: custody.Bytes{Key: r.Key, Value: r.Value, Headers: r.Headers, TimeMS: e.Record.TimeMS, TimeType: e.Record.TimeType}})
 	}
 	var stored []*custody.StoredRepair
 	var skips []custody.Skip
-	if len(list) > 0 {
+	if len(repairs) > 0 {
 		if err := s.db.Write(ctx, func(tx *ledger.Tx) (err error) {
-			stored, skips, err = s.items.StoreRepairs(tx, who, list)
+			stored, skips, err = s.items.StoreRepairs(tx, who, repairs)
 			return err
 		}); err != nil {
 			return err

@@ -2,6 +2,8 @@ package redrive
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"reprieve.dev/custody"
@@ -15,13 +17,8 @@ func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt,
 		if err := e.mine(tx); err != nil {
 			return err
 		}
-		for _, x := range f.failed {
-			if _, err := e.s.items.FailRedrive(tx, e.who, e.digest, []pipeline.ID{x.id}, x.code, map[string]string{"why": x.why, "run": e.run}); err != nil {
-				return err
-			}
-			if _, err := tx.Exec("UPDATE manifest_items SET attempts = attempts + 1 WHERE manifest = ? AND tenant = ? AND item = ?", e.digest, e.m.Tenant, x.id); err != nil {
-				return err
-			}
+		if err := e.fail(tx, f.failed); err != nil {
+			return err
 		}
 		if err := e.s.items.Sent(tx, e.digest, e.m.Tenant, sent); err != nil {
 			return err
@@ -31,6 +28,28 @@ func (e *executor) record(ctx context.Context, f *flight, sent []custody.SentAt,
 		}
 		return e.s.items.CloseIntent(tx, f.intent.ID, state)
 	})
+}
+
+// fail notes the items of a window that could not be sent, those of one code together.
+func (e *executor) fail(tx *ledger.Tx, failed []failedItem) error {
+	ids := map[pipeline.Code][]pipeline.ID{}
+	why := make(map[pipeline.ID]string, len(failed))
+	for _, x := range failed {
+		ids[x.code] = append(ids[x.code], x.id)
+		why[x.id] = x.why
+	}
+	for _, code := range slices.Sorted(maps.Keys(ids)) {
+		if _, err := e.s.items.FailRedrive(tx, e.who, e.digest, ids[code], code, func(id pipeline.ID) map[string]string {
+			return map[string]string{"why": why[id], "run": e.run}
+		}); err != nil {
+			return err
+		}
+		in, arg := tx.In("item", idTexts(ids[code]))
+		if _, err := tx.Exec("UPDATE manifest_items SET attempts = attempts + 1 WHERE manifest = ? AND tenant = ? AND "+in, e.digest, e.m.Tenant, arg); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mine refuses to write results when somebody else took the lease since: they decide about the window then. A lease that only ran
@@ -113,7 +132,7 @@ func (e *executor) thresholds(ctx context.Context) error {
 	var failed, twice int64
 	watch := e.stop.Duplicates >= 0 && e.s.clock().Sub(e.watched) >= time.Second
 	if err := e.s.db.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if _, err = tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND state = ? AND tenant = ?", []any{e.digest, itemFailed, e.m.Tenant}, &failed); err != nil || !watch {
+		if _, err = tx.Row("SELECT count(*) FROM manifest_items WHERE manifest = ? AND tenant = ? AND watched <> 0 AND watched = ?", []any{e.digest, e.m.Tenant, custody.WatchedFailed}, &failed); err != nil || !watch {
 			return err
 		}
 		_, err = tx.Row("SELECT count(*) FROM outcomes WHERE redrive = ? AND tenant = ? AND result = 'already_applied'", []any{e.digest, e.m.Tenant}, &twice)

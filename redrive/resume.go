@@ -68,7 +68,7 @@ func (s *Service) doubts(ctx context.Context, t *Target, m *Manifest, digest pip
 		}
 		return tx.Each(`SELECT m.item, m.n, i.redrive_try, n.id FROM manifest_items m JOIN items i ON i.id = m.item AND i.tenant = m.tenant
 			JOIN intents n ON n.manifest = m.manifest AND n.state = 'open' AND m.n >= n.from_n AND m.n <= n.to_n
-			WHERE m.manifest = ? AND m.tenant = ? AND m.state = ? ORDER BY m.n, n.written_ms`, []any{digest, m.Tenant, itemSending}, func(scan func(...any) error) error {
+			WHERE m.manifest = ? AND m.tenant = ? AND m.state IN (?, ?) AND i.state = 'REDRIVING' AND i.redrive = m.manifest ORDER BY m.n, n.written_ms`, []any{digest, m.Tenant, itemPlanned, itemSending}, func(scan func(...any) error) error {
 			var d Doubt
 			if err := scan(&d.Item, &d.N, &d.Try, &d.Intent); err != nil {
 				return err

@@ -12,8 +12,11 @@ import (
 	"reprieve.dev/pipeline/codec"
 )
 
-// poll is how often an executor looks for evidence while it waits.
-const poll = 200 * time.Millisecond
+// poll is how often an executor looks for evidence while it waits, more often at first: a fast lane has it within milliseconds.
+const (
+	firstPoll = 25 * time.Millisecond
+	poll      = 200 * time.Millisecond
+)
 
 // executor runs one manifest under one lease.
 type executor struct {
@@ -35,15 +38,16 @@ type executor struct {
 	stop   Stop
 	state  State
 
-	lead    time.Duration // how long the ledger takes to answer: slots are taken so far ahead
-	slow    time.Duration // longest acknowledgement seen
-	watched time.Time     // when duplicates were last counted
-	scratch *codec.Scratch
-	asked   time.Time // when it last asked about what was sent
-	looked  time.Time // when the live lane was last looked at
-	yields  string    // why nothing is sent now; "" is not so
-	from    map[pipeline.TP]int64
-	fromAt  time.Time // when from was read
+	lead     time.Duration // how long the ledger takes to answer: slots are taken so far ahead
+	slow     time.Duration // longest acknowledgement seen
+	watched  time.Time     // when duplicates were last counted
+	patience time.Duration // how long it waits before it looks for evidence again
+	scratch  *codec.Scratch
+	asked    time.Time // when it last asked about what was sent
+	looked   time.Time // when the live lane was last looked at
+	yields   string    // why nothing is sent now; "" is not so
+	from     map[pipeline.TP]int64
+	fromAt   time.Time // when from was read
 }
 
 // stopped ends a run without an error of ours: the manifest says why.

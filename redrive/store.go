@@ -37,7 +37,7 @@ func (s State) Final() bool {
 const (
 	itemPlanned    = "planned"
 	itemSkipped    = "skipped"    // its state changed since the plan, or it may not be sent any more
-	itemSending    = "sending"    // an intent is written, no result yet
+	itemSending    = "sending"    // an intent is written, no result yet; earlier versions wrote it, and what inFlight finds is counted as it
 	itemSent       = "sent"       // acknowledged
 	itemForwarded  = "forwarded"  // the retry lane settled it; evidence of the effect is awaited
 	itemFailed     = "failed"     // could not be sent, or failed again
@@ -197,7 +197,21 @@ func counts(tx *ledger.Tx, digest pipeline.Digest, tenant string) (c Counts, err
 		}
 		return nil
 	})
+	if err != nil {
+		return c, err
+	}
+	n, err := inFlight(tx, digest, tenant)
+	c.Planned, c.Sending = c.Planned-n, c.Sending+n
 	return c, err
+}
+
+// inFlight counts the items that an intent without a result covers: their rows are still planned, and they are REDRIVING.
+func inFlight(tx *ledger.Tx, digest pipeline.Digest, tenant string) (n int64, err error) {
+	_, err = tx.Row(`SELECT count(DISTINCT m.n) FROM intents n JOIN manifest_items m ON m.manifest = n.manifest AND m.n >= n.from_n AND m.n <= n.to_n
+		JOIN items i ON i.id = m.item AND i.tenant = m.tenant
+		WHERE n.manifest = ? AND n.tenant = ? AND n.state = 'open' AND m.state = ? AND i.state = 'REDRIVING' AND i.redrive = m.manifest`,
+		[]any{digest, tenant, itemPlanned}, &n)
+	return n, err
 }
 
 func toJSON(v any) string {
