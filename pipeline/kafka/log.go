@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 
 	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -19,7 +20,7 @@ type Log struct {
 
 	mu     sync.Mutex
 	closed bool
-	idle   []*client.Consumer
+	idle   []*reader
 }
 
 var _ pipeline.Log = (*Log)(nil)
@@ -29,6 +30,7 @@ const (
 	logBatch    = 500  // records
 	seekBeyond  = 2000 // offsets to skip before a seek is cheaper than reading on
 	readPollMS  = 100
+	goesOn      = 50 // records: who reads so many of a partition goes on there
 )
 
 // NewLog opens random access to the topics of a cluster. pool may be nil. Codes: ERR_BROKER_CONFIG.
@@ -70,66 +72,83 @@ func (l *Log) Committed(ctx context.Context, group string) (map[pipeline.TP]int6
 
 // Read calls each with batches of at most 500 records that hold the wanted offsets, ascending. Offsets that are gone
 // (deleted, compacted, aborted) are left out; offsets not written yet end the read. Each batch is each's own: it calls
-// Release when it needs the bytes no longer. An error of each ends Read and is returned. Codes: ERR_TOPIC_MISSING,
-// ERR_BROKER_*.
-func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64], each func(*pipeline.Batch) error) error {
+// Release when it needs the bytes no longer. An error of each ends Read and is returned. Who goes on where a long Read of the same
+// partition has ended goes on with its client, and with what that has fetched already. Codes: ERR_TOPIC_MISSING, ERR_BROKER_*.
+func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64], each func(*pipeline.Batch) error) (err error) {
 	next, stop := iter.Pull(offsets)
 	defer stop()
 	want, ok := next()
 	if !ok {
 		return nil
 	}
-	r, err := l.reader()
+	r, err := l.reader(tp, want)
 	if err != nil {
 		return err
 	}
+	w := walk{l: l, tp: tp, each: each}
 	defer func() {
-		_ = r.Unassign()
+		w.drop()
+		if err != nil || w.n < goesOn { // one record of many is not where somebody goes on
+			r.leave()
+		}
 		l.keep(r)
 	}()
-	var first, end int64
-	err = within(ctx, r, func(ms int) (err error) {
-		first, end, err = r.QueryWatermarkOffsets(tp.Topic, tp.Partition, ms)
-		return err
-	})
-	if err != nil {
-		return failed(err, tp.String()+" on "+l.place, "ask for the offsets")
-	}
-	for ok && want < first {
-		want, ok = next()
-	}
-	if !ok || want >= end {
+	known := false // where the partition ends now
+	look := func() error {
+		known = true
+		var first int64
+		if err := within(ctx, r.Consumer, func(ms int) (err error) {
+			first, r.end, err = r.QueryWatermarkOffsets(tp.Topic, tp.Partition, ms)
+			return err
+		}); err != nil {
+			return failed(err, tp.String()+" on "+l.place, "ask for the offsets")
+		}
+		for ok && want < first {
+			want, ok = next()
+		}
 		return nil
 	}
-	if err := r.Assign([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
-		return failed(err, tp.String()+" on "+l.place, "read")
+	if r.at < 0 {
+		if err := look(); err != nil || !ok || want >= r.end {
+			return err
+		}
+		if err := r.Assign([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
+			return failed(err, tp.String()+" on "+l.place, "read")
+		}
+		r.tp, r.at = tp, want
 	}
-	w := walk{l: l, tp: tp, each: each, b: l.pool.Get()}
-	defer w.drop()
-	for ok && want < end {
+	for ok {
+		if want >= r.end {
+			if known {
+				break
+			}
+			if err := look(); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return failed(err, tp.String()+" on "+l.place, "read")
 		}
-		var at int64 // everything before at was seen
-		switch e := r.Poll(readPollMS).(type) {
+		switch e := r.Poll(readPollMS).(type) { // everything before r.at was seen
 		case *client.Message:
 			if e.TopicPartition.Error != nil {
 				return failed(e.TopicPartition.Error, tp.String()+" on "+l.place, "read")
 			}
-			at = int64(e.TopicPartition.Offset)
-			for ok && want < at {
+			r.at = int64(e.TopicPartition.Offset)
+			for ok && want < r.at {
 				want, ok = next()
 			}
-			if ok && want == at {
+			if ok && want == r.at {
 				if err := w.add(e); err != nil {
 					return err
 				}
 				want, ok = next()
-				at++
 			}
+			r.at++
 		case client.PartitionEOF:
-			at = int64(e.Offset)
-			for ok && want < at {
+			r.at = int64(e.Offset)
+			for ok && want < r.at {
 				want, ok = next()
 			}
 		case client.Error:
@@ -140,13 +159,28 @@ func (l *Log) Read(ctx context.Context, tp pipeline.TP, offsets iter.Seq[int64],
 		default:
 			continue
 		}
-		if ok && want < end && want-at > seekBeyond {
+		if ok && want < r.end && want-r.at > seekBeyond {
 			if _, err := r.SeekPartitions([]client.TopicPartition{clientTP(tp, client.Offset(want))}); err != nil {
 				return failed(err, tp.String()+" on "+l.place, "seek")
 			}
+			r.at = want
 		}
 	}
 	return w.flush()
+}
+
+// reader is a client of one Read at a time.
+type reader struct {
+	*client.Consumer
+	tp  pipeline.TP
+	at  int64 // everything before it was given; -1: it reads nothing
+	end int64 // of the partition, when it was last asked for
+}
+
+// leave stops what it reads.
+func (r *reader) leave() {
+	_ = r.Unassign() // it is assigned anew, or closed
+	r.at = -1
 }
 
 // walk fills batches.
@@ -155,12 +189,14 @@ type walk struct {
 	tp   pipeline.TP
 	each func(*pipeline.Batch) error
 	b    *pipeline.Batch
+	n    int // records
 }
 
 func (w *walk) add(m *client.Message) error {
 	if w.b == nil {
 		w.b = w.l.pool.Get()
 	}
+	w.n++
 	w.b.TP, w.b.Lane, w.b.Epoch = w.tp, pipeline.Live, 0
 	var hs []pipeline.Header
 	for _, h := range m.Headers {
@@ -190,17 +226,25 @@ func (w *walk) drop() {
 	}
 }
 
-// reader takes an idle client or opens one.
-func (l *Log) reader() (*client.Consumer, error) {
+// reader takes the idle client that comes by want of a partition next, or any, or opens one.
+func (l *Log) reader(tp pipeline.TP, want int64) (*reader, error) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return nil, pipeline.Errorf(pipeline.CodeBrokerFatal, l.place, "the log is closed")
 	}
 	if n := len(l.idle); n > 0 {
-		r := l.idle[n-1]
-		l.idle = l.idle[:n-1]
+		i := slices.IndexFunc(l.idle, func(r *reader) bool { return r.at >= 0 && r.tp == tp && r.at <= want && want-r.at <= seekBeyond })
+		on := i >= 0
+		if !on {
+			i = n - 1
+		}
+		r := l.idle[i]
+		l.idle = slices.Delete(l.idle, i, i+1)
 		l.mu.Unlock()
+		if !on && r.at >= 0 {
+			r.leave()
+		}
 		return r, nil
 	}
 	l.mu.Unlock()
@@ -222,7 +266,7 @@ func (l *Log) reader() (*client.Consumer, error) {
 		}
 		return nil, failed(err, l.place, "open a reader")
 	}
-	return r, nil
+	return &reader{Consumer: r, at: -1}, nil
 }
 
 func millis(m *client.Message) int64 {
@@ -233,7 +277,7 @@ func millis(m *client.Message) int64 {
 }
 
 // keep puts a client back, or closes it when there are enough.
-func (l *Log) keep(r *client.Consumer) {
+func (l *Log) keep(r *reader) {
 	l.mu.Lock()
 	if !l.closed && len(l.idle) < keptReaders {
 		l.idle = append(l.idle, r)

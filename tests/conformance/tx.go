@@ -102,6 +102,7 @@ func fences(t T, c Cluster) {
 func RunLog(t T, c Cluster) {
 	t.Run("read returns the wanted offsets, ascending", func(t T) { reads(t, c) })
 	t.Run("offsets that are gone or not written are left out", func(t T) { readsGaps(t, c) })
+	t.Run("a read goes on where another has ended", func(t T) { readsOn(t, c) })
 	t.Run("info tells settings and offsets", func(t T) { infos(t, c) })
 	t.Run("committed tells a group's offsets", func(t T) { groupOffsets(t, c) })
 }
@@ -173,6 +174,62 @@ func readsGaps(t T, c Cluster) {
 	if !slices.Equal(got, []int64{0, 4}) {
 		t.Errorf("offsets %v came, want 0 and 4", got)
 	}
+}
+
+// readsOn reads a partition in parts, as a redrive does: further on, over what was written meanwhile, back, and beside another partition.
+func readsOn(t T, c Cluster) {
+	topic := c.CreateTopic(t, 2, nil)
+	x := c.Tx(t, c.Name("parts"))
+	ctx, cancel := timeout()
+	defer cancel()
+	look, ends := c.Log(t), map[int32]int64{}
+	write := func(partition int32, parts int) { // 100 records and a marker each
+		t.Helper()
+		for range parts {
+			if err := x.Begin(); err != nil {
+				t.Fatalf("Begin: %v", err)
+			}
+			send(t, x, numbered(topic, partition, 0, 100)...)
+			if err := x.Commit(ctx, nil, nil); err != nil {
+				t.Fatalf("Commit: %v", err)
+			}
+			ends[partition] += 101
+		}
+		last := pipeline.TP{Topic: topic, Partition: partition}
+		for len(offsetsOf(t, look, last, ends[partition]-2)) == 0 { // a commit is answered before everybody sees what it has committed
+			if ctx.Err() != nil {
+				t.Fatalf("offset %d of %v is not to be seen", ends[partition]-2, last)
+			}
+		}
+	}
+	l := c.Log(t)
+	read := func(partition int32, from, to, end int64) {
+		t.Helper()
+		var ask, want []int64
+		for off := from; off <= to; off++ {
+			ask = append(ask, off)
+			if off < end && off%101 != 100 {
+				want = append(want, off)
+			}
+		}
+		if got := offsetsOf(t, l, pipeline.TP{Topic: topic, Partition: partition}, ask...); !slices.Equal(got, want) {
+			t.Errorf("partition %d, %d to %d: %d offsets came, want %d: %v", partition, from, to, len(got), len(want), got)
+		}
+	}
+	write(1, 3)
+	read(1, 0, 149, 303)
+	read(1, 150, 999, 303)
+	read(1, 303, 999, 303) // nothing yet
+	write(1, 1)
+	read(1, 303, 999, 404)
+	write(0, 1)
+	read(0, 0, 60, 101)
+	read(1, 10, 120, 404)
+	read(0, 61, 999, 101)
+	read(1, 121, 250, 404)
+	write(1, 1)
+	read(1, 251, 999, 505)
+	read(1, 300, 310, 505)
 }
 
 func infos(t T, c Cluster) {
