@@ -77,7 +77,7 @@ func Conform(ctx context.Context, o Options, dir string) (*Conformance, error) {
 	} else {
 		j.add("descriptor and program", "pass", "%s for %s, %s, %d bytes, %s", d.Ref(), Platform(), what, len(program), pkg.Digest)
 	}
-	o.RepeatOneIn, o.Failures = -1, 20 // who hangs on every record is not asked for each
+	o.RepeatOneIn, o.Failures = -1, 8*timeoutCosts // a record of a batch that hangs can be found; who hangs on every one is not asked for each
 
 	started := false
 	for _, l := range []sandbox.Level{sandbox.Restricted, sandbox.Isolated} {

@@ -213,17 +213,20 @@ func (j *judge) robust() {
 		j.add(name, "fail", "%v", err)
 		return
 	}
-	repaired, rejected := 0, 0
+	repaired, rejected, worst := 0, 0, -1
 	for i := range out {
 		switch f := out[i].Failure; {
 		case f == nil:
 			repaired++
 		case f.Code == pipeline.CodeTransformFailed:
 			rejected++
-		default:
-			j.add(name, "fail", "record %d of %d, %s: %s", i+1, len(in), show(in[i].Record.Value), r.became(f))
-			return
+		case worst < 0 || out[worst].Failure.Code == pipeline.CodePluginUnavailable && f.Code != pipeline.CodePluginUnavailable:
+			worst = i // the first that did harm, before those that paid for it
 		}
+	}
+	if worst >= 0 {
+		j.add(name, "fail", "record %d of %d, %s: %s", worst+1, len(in), show(in[worst].Record.Value), r.became(out[worst].Failure))
+		return
 	}
 	j.add(name, "pass", "%d records, among them null, empty, deep, large, truncated and not UTF-8: %d answered, %d rejected", len(in), repaired, rejected)
 }

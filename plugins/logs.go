@@ -19,6 +19,9 @@ const (
 	floodMost = 64 << 20 // bytes after which the process is ended: reading them costs the host
 )
 
+// ownLine begins a line of go-plugin itself, which says nothing about the plugin.
+const ownLine = `{"@level":"debug","@message":"plugin address"`
+
 // diary takes what a plugin writes: bounded, redacted, escaped (INV-PLUGIN-LOG).
 type diary struct {
 	log    *slog.Logger
@@ -75,7 +78,9 @@ func (d *diary) line(b []byte, stream string) {
 		return
 	}
 	d.mu.Lock()
-	d.newest = text
+	if !strings.HasPrefix(text, ownLine) {
+		d.newest = text
+	}
 	if d.cause == "" && (strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ")) {
 		d.cause = text
 	}

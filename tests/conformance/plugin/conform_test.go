@@ -195,6 +195,7 @@ func TestWhatDoesNotConformIsFoundByTheRightCheck(t *testing.T) {
 		"in the order of another batch": {[]string{"lie: backwards"}, []string{"gives the same answers", "results have the order of the records"}},
 		"with another record's answer":  {[]string{"lie: pairs", "value: a", "value: b"}, []string{"gives the same answers", "it gives another answer for record"}},
 		"after many honest answers":     {[]string{"late-lie"}, []string{"gives the same answers", "a long run in any order: it gives another answer for record"}},
+		"as a crash without a word":     {[]string{"exit"}, []string{`stands any record: record 14 of 54, "exit": ERR_PLUGIN_CRASHED: exit: exit status 7`}},
 		"as a crash that says why":      {[]string{"panic"}, []string{"gives the same answers", `it last wrote "panic: the card is `, "stands any record"}},
 		"on standard output":            {[]string{"stdout"}, []string{"writes nothing to standard output while it works"}},
 		"beside its answers": {[]string{"silent rejection", "raw-stdout"}, []string{"says why it rejects a record: \"silent rejection\"",
