@@ -229,8 +229,9 @@ func (s *Service) startable(tx *ledger.Tx, row *manifestRow, m *Manifest) error 
 	}
 	// Evidence may have come for all that a killed run was sending: then nobody is left to be asked about.
 	if _, err := tx.Row(`SELECT count(*) FROM intents n WHERE n.manifest = ? AND n.tenant = ? AND n.state = 'open' AND EXISTS
-		(SELECT 1 FROM manifest_items m WHERE m.manifest = n.manifest AND m.tenant = n.tenant AND m.state = ? AND m.n >= n.from_n AND m.n <= n.to_n)`,
-		[]any{row.Digest, row.Tenant, itemSending}, &open); err != nil || open == 0 {
+		(SELECT 1 FROM manifest_items m JOIN items i ON i.id = m.item AND i.tenant = m.tenant WHERE m.manifest = n.manifest AND m.tenant = n.tenant
+		AND m.state IN (?, ?) AND m.n >= n.from_n AND m.n <= n.to_n AND i.state = 'REDRIVING' AND i.redrive = m.manifest)`,
+		[]any{row.Digest, row.Tenant, itemPlanned, itemSending}, &open); err != nil || open == 0 {
 		return err
 	}
 	return uncertain(row.Digest, open) // INV-UNCERTAIN
