@@ -27,7 +27,7 @@ func (e *Engine) hold(w *work) {
 func (e *Engine) releaseDue(now time.Time) {
 	for _, p := range e.order {
 		due, ok := p.delay.Next()
-		if !ok || due > now.UnixMilli() || p.working >= e.lim.PerPart || len(p.pieces) > 0 || e.tooScattered(p, now) {
+		if !ok || due > now.UnixMilli() || p.records >= e.lim.PartRecords || len(p.pieces) > 0 || e.tooScattered(p, now) {
 			continue
 		}
 		b := e.o.Pool.Get()

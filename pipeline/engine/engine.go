@@ -45,9 +45,9 @@ type Route struct {
 
 // Limits bound memory and time. Zero fields take the defaults.
 type Limits struct {
-	Batches     int           // in work at once, all partitions (128)
+	Batches     int           // in work at once, all partitions (1,024)
 	Records     int           // in work at once, all partitions; the last batch may exceed it (20,000)
-	PerPart     int           // batches in work at once for one partition (16): beyond it is paused, and what was prefetched read again
+	PartRecords int           // in work at once for one partition (a quarter of Records): beyond it is paused, and what was prefetched read again
 	DelayBytes  int64         // of records waiting to be due, all retry partitions (64 MiB)
 	CommitEvery time.Duration // (250 ms)
 	Drain       time.Duration // at a revoke and at the end (10 s)
@@ -65,9 +65,9 @@ func (l Limits) withDefaults() Limits {
 			*v = d
 		}
 	}
-	set(&l.Batches, 128)
+	set(&l.Batches, 1024)
 	set(&l.Records, 20_000)
-	set(&l.PerPart, 16)
+	set(&l.PartRecords, max(1, l.Records/4))
 	if l.DelayBytes == 0 {
 		l.DelayBytes = 64 << 20
 	}
@@ -131,7 +131,7 @@ type Engine struct {
 	results chan result
 	epoch   uint32
 	working int // batches in work: in a loop, being sent, or waiting for the dead-letter path
-	records int // of those batches
+	records int // of those batches, here and by partition
 
 	full       []*pipeline.Sending // what a full sink did not take, in order
 	waiting    []*work             // batches whose letters wait for the dead-letter path
@@ -147,6 +147,7 @@ type Engine struct {
 	ctx        context.Context                   // of Run
 	loops      context.Context                   // of the partition loops
 	probes     chan probed
+	timer      *time.Timer // of wait, which the owner calls
 	health     Health
 }
 

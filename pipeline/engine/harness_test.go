@@ -182,10 +182,13 @@ func (b *bench) stop() error {
 	return err
 }
 
+// in appends the values at once: the engine finds all of them or none.
 func (b *bench) in(partition int32, values ...string) {
-	for _, v := range values {
-		b.c.Append(pipeline.TP{Topic: "in", Partition: partition}, pipeline.Record{Key: []byte("k"), Value: []byte(v), TimeMS: time.Now().UnixMilli(), TimeType: pipeline.TimeCreate})
+	recs := make([]pipeline.Record, len(values))
+	for i, v := range values {
+		recs[i] = pipeline.Record{Key: []byte("k"), Value: []byte(v), TimeMS: time.Now().UnixMilli(), TimeType: pipeline.TimeCreate}
 	}
+	b.c.Append(pipeline.TP{Topic: "in", Partition: partition}, recs...)
 }
 
 func (b *bench) values(topic string) (out []string) {

@@ -63,7 +63,7 @@ func (e *Engine) holdBack(w *work) {
 		if ask := time.Duration(w.stall.RetryAfter) * time.Millisecond; w.stall.Unasked && ask > 0 {
 			wait = min(ask, lastRound) + jitter(p.tp, now, firstRound) - firstRound/2
 		}
-		p.again = now.Add(wait)
+		p.again = time.UnixMilli(now.Add(wait).UnixMilli()) // as the heap knows it: released sooner, they would come back at once
 		e.alertHeld(w, wait)
 	}
 	w.single = true
@@ -178,7 +178,7 @@ func ruleOf(f *pipeline.Failure) string {
 func (e *Engine) releaseHeld(now time.Time) {
 	for _, p := range e.order {
 		due, ok := p.held.Next()
-		if !ok || p.trial != nil || p.working >= e.lim.PerPart || len(p.pieces) > 0 {
+		if !ok || p.trial != nil || p.records >= e.lim.PartRecords || len(p.pieces) > 0 {
 			continue
 		}
 		until := now.UnixMilli()

@@ -11,6 +11,7 @@ import (
 // run is the owner loop: the only goroutine that touches the source, the windows, the heaps and what is sent. It never blocks
 // for long: stages run in the partition loops, sinks take and answer later.
 func (e *Engine) run(ctx context.Context) (err error) {
+	e.timer = time.NewTimer(0)
 	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.ctx, e.loops = ctx, loops
 	defer func() {
@@ -50,7 +51,7 @@ func (e *Engine) run(ctx context.Context) (err error) {
 			}
 			continue
 		}
-		ev, err := e.o.Source.Poll(e.pollWait(now))
+		ev, err := e.poll(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -163,12 +164,13 @@ func (e *Engine) launch(p *part, b *pipeline.Batch) {
 	e.working++
 	e.records += b.Len()
 	p.working++
+	p.records += b.Len()
 	p.work(b, e.o.Clock())
 	b.Epoch = p.epoch
 	b.Policy = e.o.Policy(p.tp)
 	p.queue = append(p.queue, b)
 	e.feed(p)
-	if p.working >= e.lim.PerPart {
+	if p.records >= e.lim.PartRecords {
 		e.pause(p, pauseBackpressure)
 	}
 }
@@ -183,10 +185,11 @@ func (e *Engine) finished(p *part, b *pipeline.Batch) {
 	}
 	p.done(b)
 	e.records -= b.Len()
+	p.records -= b.Len()
 	b.Release()
 	e.working--
 	p.working--
-	if p.working <= e.lim.PerPart/2 {
+	if p.records <= e.lim.PartRecords/2 {
 		e.resume(p, pauseBackpressure)
 	}
 }
@@ -217,9 +220,9 @@ func (e *Engine) collect() {
 
 // wait takes at least one result or completion, or returns false after d.
 func (e *Engine) wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	return e.answer(ctx.Done(), t.C)
+	e.timer.Reset(d)
+	defer e.timer.Stop()
+	return e.answer(ctx.Done(), e.timer.C)
 }
 
 // answer blocks for one result or completion; false when over fired first.
@@ -285,7 +288,21 @@ func (e *Engine) serveRebalance(loops context.Context) {
 	}
 }
 
-// pollWait is how long Poll may block: short while answers are expected, else until the next thing that time brings.
+// poll asks the source. While answers are expected it waits for them rather than inside the source: there they would lie, and a
+// processor with them.
+func (e *Engine) poll(ctx context.Context, now time.Time) (pipeline.Event, error) {
+	wait := e.pollWait(now)
+	if e.working == 0 && !e.commit.busy {
+		return e.o.Source.Poll(wait)
+	}
+	ev, err := e.o.Source.Poll(0)
+	if ev == nil && err == nil {
+		e.wait(ctx, wait)
+	}
+	return ev, err
+}
+
+// pollWait is how long a poll may take: short while answers are expected, else until the next thing that time brings.
 func (e *Engine) pollWait(now time.Time) time.Duration {
 	if !e.busy() {
 		for _, p := range e.order {
@@ -422,7 +439,7 @@ func (e *Engine) drain(parts []*part) error {
 	}
 	busy := func() bool {
 		for _, p := range parts {
-			if p.working > p.waiting {
+			if p.working > p.waiting || p.inLoop > 0 { // of a batch that was split, more may come
 				return true
 			}
 		}

@@ -24,6 +24,7 @@ type part struct {
 	queue   []*pipeline.Batch // waits for the loop
 	inLoop  int               // handed to the loop and not answered
 	working int               // batches of this partition in work
+	records int               // of those
 	waiting int               // of those, how many wait for the dead-letter path
 	window  decide.Window
 	skip    pipeline.Offsets // settled by an earlier life; read by the loop, never changed

@@ -233,7 +233,7 @@ func TestAbortsUseUpNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 2)
 		tx := b.exactlyOnce()
-		b.o.Limits = engine.Limits{Batches: 2, PerPart: 1}
+		b.o.Limits = engine.Limits{Batches: 2, PartRecords: 1}
 		b.start()
 		const each = 8 // more batches in aborted transactions than may be in work
 		for i := range each {
