@@ -2,7 +2,6 @@ package stage_test
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,24 +34,7 @@ func routed(t *testing.T, route string, r pipeline.Record) (*pipeline.Batch, map
 	var stages []pipeline.Stage
 	var effects map[string]call.Effect
 	for _, s := range [][2]string{{"decode", "{format: json}"}, {"redact", "{detectors: [pan]}"}, {"enrich", `{headers: {region: 'view == null ? "" : "eu"'}}`}, {"route", route}} {
-		kinds := stage.Kinds()
-		k := kinds[slices.IndexFunc(kinds, func(k pipeline.Kind) bool { return k.Name == s[0] })]
-		settings := k.Settings()
-		doc, ps := config.Parse("stage.yaml", []byte(s[1]), config.Options{})
-		if len(ps) == 0 {
-			ps = doc.Decode(settings)
-		}
-		if len(ps) > 0 {
-			t.Fatal(ps)
-		}
-		env.Name = s[0]
-		built, shut, err := k.Build(settings, env)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shut != nil {
-			t.Cleanup(func() { _ = shut() })
-		}
+		built := build(t, env, s[0], s[1])
 		stages = append(stages, built)
 		if c, ok := built.(interface{ Calls() map[string]call.Effect }); ok {
 			effects = c.Calls()

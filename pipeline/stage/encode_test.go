@@ -3,7 +3,6 @@ package stage_test
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,24 +60,7 @@ func encoded(t *testing.T, encode string, reg *subjects, recs ...pipeline.Record
 	var stages []pipeline.Stage
 	for _, s := range [][2]string{{"decode", "{format: json}"}, {"enrich", `{http: {url: "http://accounts/{/a}", into: account, missing: skip}}`},
 		{"route", `{rules: [{when: 'view != null && has(view.id) && view.id == "lost"', topic: lost}], default: {topic: out}, encode: ` + encode + `}`}} {
-		kinds := stage.Kinds()
-		k := kinds[slices.IndexFunc(kinds, func(k pipeline.Kind) bool { return k.Name == s[0] })]
-		settings := k.Settings()
-		doc, ps := config.Parse("stage.yaml", []byte(s[1]), config.Options{})
-		if len(ps) == 0 {
-			ps = doc.Decode(settings)
-		}
-		if len(ps) > 0 {
-			t.Fatal(ps)
-		}
-		env.Name = s[0]
-		built, shut, err := k.Build(settings, env)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shut != nil {
-			t.Cleanup(func() { _ = shut() })
-		}
+		built := build(t, env, s[0], s[1])
 		stages = append(stages, built)
 	}
 	b := pipeline.NewPool(layout).Get()

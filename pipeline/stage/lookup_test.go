@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,24 +66,7 @@ func newLane(t testing.TB, enrich string, files map[string]string, topics ...sta
 			return nil, pipeline.Errorf(pipeline.CodeConfigReference, name, "no %s", kind)
 		}}
 	for _, s := range [][2]string{{"decode", "{format: json}"}, {"enrich", enrich}} {
-		kinds := stage.Kinds()
-		k := kinds[slices.IndexFunc(kinds, func(k pipeline.Kind) bool { return k.Name == s[0] })]
-		settings := k.Settings()
-		doc, ps := config.Parse("stage.yaml", []byte(s[1]), config.Options{})
-		if len(ps) == 0 {
-			ps = doc.Decode(settings)
-		}
-		if len(ps) > 0 {
-			t.Fatal(ps)
-		}
-		env.Name = s[0]
-		built, shut, err := k.Build(settings, env)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shut != nil {
-			t.Cleanup(func() { _ = shut() })
-		}
+		built := build(t, env, s[0], s[1])
 		l.stages = append(l.stages, built)
 	}
 	return l

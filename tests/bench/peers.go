@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,31 +92,10 @@ func (w *world) fillJSON(ctx context.Context) error {
 	if err := w.create(ctx, topic{name: w.documents(), partitions: partitions}); err != nil {
 		return err
 	}
-	sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: kafka.Cluster{Name: "main", Properties: map[string]string{"bootstrap.servers": w.bootstrap}}, ClientID: "bench"})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sink.Close(ctx) }()
-	msgs := make([]pipeline.Message, 5000)
-	for at := 0; at < w.records; at += len(msgs) {
-		msgs = msgs[:min(len(msgs), w.records-at)]
-		for i := range msgs {
-			msgs[i] = pipeline.Message{Topic: w.documents(), Partition: int32((at + i) % partitions), Key: fmt.Appendf(nil, "ACC-%06d", (at+i)%5000),
-				Value: document(msgs[i].Value[:0], at+i), From: -1}
-		}
-		if err := sink.Send(&pipeline.Sending{Msgs: msgs}); err != nil {
-			return err
-		}
-		select {
-		case done := <-sink.Done():
-			if len(done.Bad) > 0 {
-				return errors.New("refused: " + done.Bad[0].Failure.Reason())
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+	cluster := kafka.Cluster{Name: "main", Properties: map[string]string{"bootstrap.servers": w.bootstrap}}
+	return w.write(ctx, cluster, func(m *pipeline.Message, k int) {
+		*m = pipeline.Message{Topic: w.documents(), Partition: int32(k % partitions), Key: fmt.Appendf(nil, "ACC-%06d", k%5000), Value: document(m.Value[:0], k), From: -1}
+	})
 }
 
 // documentBytes is how large a document is at least: as an invoice in Avro.

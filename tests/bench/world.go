@@ -96,22 +96,18 @@ func newWorld(ctx context.Context, l lane, records int) (w *world, err error) {
 	return w, w.fill(ctx, cluster)
 }
 
-// fill writes healthy invoices; one in a hundred carries a secret that has to be found.
-func (w *world) fill(ctx context.Context, cluster kafka.Cluster) error {
+// write sends as many messages as the world has records; each makes the k-th in place of one that was sent.
+func (w *world) write(ctx context.Context, cluster kafka.Cluster, each func(m *pipeline.Message, k int)) error {
 	sink, err := kafka.NewSink(kafka.SinkConfig{Cluster: cluster, ClientID: "bench"})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sink.Close(ctx) }()
-	g := billing.Generator{Seed: 1, Secrets: 0.01, Partitions: partitions, SchemaID: w.schema}
 	msgs := make([]pipeline.Message, 5000)
 	for at := 0; at < w.records; at += len(msgs) {
 		msgs = msgs[:min(len(msgs), w.records-at)]
 		for i := range msgs {
-			if g.Invoice(&msgs[i], at+i); w.lane.small {
-				shorten(&msgs[i], w.schema, at+i)
-			}
-			msgs[i].Topic = w.source()
+			each(&msgs[i], at+i)
 		}
 		if err := sink.Send(&pipeline.Sending{Msgs: msgs}); err != nil {
 			return err
@@ -124,6 +120,20 @@ func (w *world) fill(ctx context.Context, cluster kafka.Cluster) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+	return nil
+}
+
+// fill writes healthy invoices; one in a hundred carries a secret that has to be found.
+func (w *world) fill(ctx context.Context, cluster kafka.Cluster) error {
+	g := billing.Generator{Seed: 1, Secrets: 0.01, Partitions: partitions, SchemaID: w.schema}
+	if err := w.write(ctx, cluster, func(m *pipeline.Message, k int) {
+		if g.Invoice(m, k); w.lane.small {
+			shorten(m, w.schema, k)
+		}
+		m.Topic = w.source()
+	}); err != nil {
+		return err
 	}
 	n, err := w.count(ctx, w.source())
 	if err == nil && n != int64(w.records) {
