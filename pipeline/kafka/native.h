@@ -90,6 +90,10 @@ typedef struct rd_kafka_vu_s {
 #define RP_ERR_INVALID_ARG (-186)
 #define RP_ERR_TIMED_OUT (-185)
 #define RP_ERR_RESOURCES (-194)
+#define RP_ERR_IN_PROGRESS (-178)
+
+// RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE: the group is left already, or cannot be left
+#define RP_DESTROY_QUIETLY 0x8
 
 int rd_kafka_version(void);
 const char *rd_kafka_err2str(int);
@@ -102,7 +106,7 @@ void rd_kafka_conf_set_rebalance_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, in
 void rd_kafka_conf_set_error_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, int, const char *, void *));
 void rd_kafka_conf_set_log_cb(rd_kafka_conf_t *, void (*)(const rd_kafka_t *, int, const char *, const char *));
 rd_kafka_t *rd_kafka_new(int, rd_kafka_conf_t *, char *, size_t);
-void rd_kafka_destroy(rd_kafka_t *);
+void rd_kafka_destroy_flags(rd_kafka_t *, int);
 const char *rd_kafka_name(const rd_kafka_t *);
 void *rd_kafka_opaque(const rd_kafka_t *);
 int rd_kafka_fatal_error(rd_kafka_t *, char *, size_t);
@@ -206,6 +210,10 @@ typedef struct rp_change {
 struct rp_msg;
 struct rp_unit;
 
+// what rp_client.closing says of rebalances
+#define RP_REFUSES 1 // they are answered at once, with "none"
+#define RP_LEAVES 2  // they are noted, and answered by rp_leave
+
 // rp_client is a producer or a consumer. done, failed, aloft: producer only.
 typedef struct {
 	rd_kafka_t *rk;
@@ -217,7 +225,8 @@ typedef struct {
 	struct rp_msg *failed, **failed_end;
 	int64_t aloft;    // messages that the library has and did not report
 	int32_t told;     // something of the above waits for Go: read without the lock
-	int32_t closing;  // rebalances are answered here, with "none"
+	int32_t closing;  // how a rebalance is answered: not here, or as below
+	int32_t asked;    // while it leaves: a rebalance waits for an answer
 	rd_kafka_topic_t **topics;
 	int32_t ntopics, captopics;
 } rp_client;

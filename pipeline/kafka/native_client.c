@@ -117,9 +117,13 @@ static void refuse(rd_kafka_t *rk, int assign, int cooperative, rd_kafka_topic_p
 // rebalance_cb runs inside of a fetch. The owner has to see the change before it is answered, so it is only recorded.
 static void rebalance_cb(rd_kafka_t *rk, int code, rd_kafka_topic_partition_list_t *l, void *opaque) {
 	rp_client *c = opaque;
+	if (c->closing == RP_LEAVES) {
+		c->asked = 1;
+		return;
+	}
 	const char *protocol = rd_kafka_rebalance_protocol(rk);
 	int cooperative = protocol && !strcmp(protocol, "COOPERATIVE");
-	if (__atomic_load_n(&c->closing, __ATOMIC_ACQUIRE)) {
+	if (c->closing == RP_REFUSES) {
 		refuse(rk, code == RP_ERR_ASSIGN, cooperative, l);
 		return;
 	}
@@ -226,13 +230,12 @@ rp_client *rp_open(int producer, char **settings, int n, rp_fault *f) {
 
 // rp_free ends the client and its threads. Nothing that it lent may be used any more.
 void rp_free(rp_client *c) {
-	__atomic_store_n(&c->closing, 1, __ATOMIC_RELEASE);
 	for (int i = 0; i < c->ntopics; i++)
 		rd_kafka_topic_destroy(c->topics[i]);
 	if (c->q)
 		rd_kafka_queue_destroy(c->q);
 	if (c->rk)
-		rd_kafka_destroy(c->rk);
+		rd_kafka_destroy_flags(c->rk, RP_DESTROY_QUIETLY);
 	for (rp_change *ch; (ch = rp_take_change(c));)
 		rp_change_free(ch);
 	pthread_mutex_destroy(c->lock);

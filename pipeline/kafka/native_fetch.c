@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 extern rp_live rp_alive;
 void rp_error(rp_client *c, rd_kafka_t *rk, int code, const char *topic, const char *text);
@@ -179,34 +178,4 @@ void rp_group(rp_client *c, void **out, size_t *len, rp_fault *f) {
 		return;
 	rp_fault_of(f, rd_kafka_consumer_group_metadata_write(g, out, len));
 	rd_kafka_consumer_group_metadata_destroy(g);
-}
-
-static int64_t now_ms(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-// rp_leave leaves the group. Rebalances are answered with "none" from now on, and thousands of records may still come: they
-// are given back.
-void rp_leave(rp_client *c, int timeout_ms, rp_fault *f) {
-	rd_kafka_message_t *lent[256];
-	__atomic_store_n(&c->closing, 1, __ATOMIC_RELEASE);
-	rp_fault_of(f, rd_kafka_consumer_close_queue(c->rk, c->q));
-	if (f->code)
-		return;
-	int64_t end = now_ms() + timeout_ms;
-	while (!rd_kafka_consumer_closed(c->rk)) {
-		ssize_t n = rd_kafka_consume_batch_queue(c->q, 20, lent, 1);
-		if (n == 1) {
-			ssize_t more = rd_kafka_consume_batch_queue(c->q, 0, lent + 1, 255);
-			n += more > 0 ? more : 0;
-		}
-		for (ssize_t i = 0; i < n; i++)
-			rd_kafka_message_destroy(lent[i]);
-		if (now_ms() > end) {
-			rp_fault_code(f, RP_ERR_TIMED_OUT);
-			return;
-		}
-	}
 }

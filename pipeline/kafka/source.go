@@ -222,6 +222,9 @@ func (s *Source) Close() error {
 	switch {
 	case err == nil, ok && e.IsFatal(): // the library refuses to leave, and is freed as it is
 		s.vault.close()
+	case ok && e.Code() == client.ErrInProgress:
+		// the group is left; to free the client would wait for a call that never comes back
+		s.logs.to.Warn("the client library left its group and keeps a call open; its memory stays", "cluster", s.conf.Cluster.Name)
 	case ok && e.Code() == client.ErrTimedOut:
 		// to free it would wait for the group again, perhaps for ever
 		return pipeline.Errorf(pipeline.CodeDrainTimeout, s.place, "the consumer did not leave its group within %v", closePatience)
