@@ -342,15 +342,41 @@ func (a *Admin) SetConfigs(ctx context.Context, topic string, configs map[string
 	return nil
 }
 
-// Checkpoints returns what a group has committed, with metadata. Codes: ERR_BROKER_*.
+// How long is waited for a transaction that commits offsets of a group: one that is ending is over soon.
+const (
+	unstableFor  = time.Second
+	unstablePoll = 20 * time.Millisecond
+)
+
+// Checkpoints returns what a group has committed, with metadata. Of a partition whose offset a transaction is committing right
+// now it is the new one if that ends within a second, else what was committed before: the transaction of a client that is gone
+// stays open until it times out (KIP-447). Codes: ERR_BROKER_*.
 func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]pipeline.Checkpoint, error) {
+	for left := unstableFor; ; left -= unstablePoll {
+		out, err := a.checkpoints(ctx, group, left > 0)
+		if e, ok := errors.AsType[clientError](err); !ok || e.Code() != client.ErrUnstableOffsetCommit || left <= 0 {
+			if err != nil {
+				return nil, a.failed(err, group+" on "+a.place, "read the group's offsets")
+			}
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, a.failed(ctx.Err(), group+" on "+a.place, "read the group's offsets")
+		case <-time.After(unstablePoll):
+		}
+	}
+}
+
+// checkpoints asks once. stable: offsets that a transaction is committing are an error.
+func (a *Admin) checkpoints(ctx context.Context, group string, stable bool) (map[pipeline.TP]pipeline.Checkpoint, error) {
 	res, err := a.a.ListConsumerGroupOffsets(ctx, []client.ConsumerGroupTopicPartitions{{Group: group}},
-		client.SetAdminRequireStableOffsets(true))
+		client.SetAdminRequireStableOffsets(stable))
 	if e, ok := errors.AsType[clientError](err); ok && e.Code() == client.ErrGroupIDNotFound {
 		return map[pipeline.TP]pipeline.Checkpoint{}, nil // nobody committed yet
 	}
 	if err != nil {
-		return nil, a.failed(err, group+" on "+a.place, "read the group's offsets")
+		return nil, err
 	}
 	out := map[pipeline.TP]pipeline.Checkpoint{}
 	for _, g := range res.ConsumerGroupsTopicPartitions {
@@ -359,7 +385,7 @@ func (a *Admin) Checkpoints(ctx context.Context, group string) (map[pipeline.TP]
 				if e, ok := errors.AsType[clientError](tp.Error); ok && e.Code() == client.ErrUnknownTopicOrPart {
 					continue
 				}
-				return nil, failed(tp.Error, group+" on "+a.place, "read the group's offsets")
+				return nil, tp.Error
 			}
 			if tp.Offset < 0 {
 				continue

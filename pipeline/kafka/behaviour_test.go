@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -334,6 +335,62 @@ func TestARefusedMessageDoomsItsTransactionAndIsNamedAlone(t *testing.T) {
 		}
 		conformance.Read(tt{t}, a.Source(tt{t}, conformance.SourceOptions{Group: a.Name("g"), Topics: []string{topic}}), 20)
 	})
+}
+
+// What a group has committed can be read while a transaction that commits more is open, for however long it stays so.
+func TestOffsetsAreReadWhileATransactionCommitsThem(t *testing.T) { onBoth(t, offsetsInATransaction) }
+
+func offsetsInATransaction(t *testing.T, at string) {
+	a := newAdapter(at, nil)
+	topic, group := a.CreateTopic(tt{t}, 1, nil), a.Name("group")
+	p, err := client.NewProducer(&client.ConfigMap{"bootstrap.servers": at, "transactional.id": a.Name("tx")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx := within(tt{t})
+	if err := p.InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := client.NewConsumer(&client.ConfigMap{"bootstrap.servers": at, "group.id": group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := reader.Assign([]client.TopicPartition{{Topic: &topic, Partition: 0}}); err != nil {
+		t.Fatal(err)
+	}
+	offsets := func(next int64) {
+		t.Helper()
+		member, err := reader.GetConsumerGroupMetadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SendOffsetsToTransaction(ctx, []client.TopicPartition{{Topic: &topic, Partition: 0, Offset: client.Offset(next)}}, member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(want int64) {
+		t.Helper()
+		got, err := a.Log(tt{t}).Committed(ctx, group)
+		if err != nil || got[pipeline.TP{Topic: topic}] != want {
+			t.Errorf("Committed told %v, %v, want %d", got, err, want)
+		}
+	}
+	offsets(5)
+	if err := p.CommitTransaction(ctx); err != nil {
+		t.Fatal(err)
+	}
+	read(5)
+	offsets(7)
+	read(5)
+	if err := p.CommitTransaction(ctx); err != nil {
+		t.Fatal(err)
+	}
+	read(7)
 }
 
 func TestASendOutsideOfATransactionIsRefused(t *testing.T) {
