@@ -164,4 +164,7 @@ type Indifferent interface {
 	// Keeps tells of any string that it is certainly kept, under each rule whose Least is more than 0; false says nothing.
 	// ascii tells that no byte of it is 0x80 or more.
 	Keeps(text []byte) (kept, ascii bool)
+	// Sift looks at all bytes of src at once, whatever they are: Keeps is true of every text in it that is Plain to into, with fewer
+	// digits than Dull says. False: src is too long, or this machine has no quick way, and into means nothing.
+	Sift(src []byte, into *Sieve) bool
 }

@@ -16,9 +16,11 @@ type run struct {
 	items int64 // still allowed
 	cost  int64 // still allowed
 
-	quick pipeline.Indifferent // nil: nothing is noted
-	dull  dull                 // of quick
-	notes []uint32             // where values start that an editor may want to change
+	quick  pipeline.Indifferent // nil: nothing is noted
+	dull   dull                 // of quick
+	sieve  pipeline.Sieve       // of data, for quick, if it is sifted
+	sifted bool
+	notes  []uint32 // where values start that an editor may want to change
 
 	watch  bool     // map keys are compared
 	keys   []uint32 // start and end of the keys of open maps
@@ -158,7 +160,12 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 			}
 			end := off + n
 			if quick != nil {
-				if n < r.dull.fewer && r.dull.all(data[off:end]) {
+				if r.sifted {
+					if r.sieve.Plain(data, off, end, r.dull.fewer) {
+						off = end
+						continue
+					}
+				} else if n < r.dull.fewer && r.dull.all(data[off:end]) {
 					off = end
 					continue
 				}

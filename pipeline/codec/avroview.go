@@ -117,6 +117,7 @@ type avroView struct {
 func (v *avroView) bind(s *Scratch, p *program, src []byte, head int) *pipeline.Failure {
 	s.edited = edited{}
 	s.run.quick, s.run.dull, s.run.notes = s.look.quick, s.look.dull, s.run.notes[:0]
+	s.run.sifted = s.look.quick != nil && s.look.quick.Sift(src, &s.run.sieve)
 	offs, ok := p.check(s, p.root, src, head)
 	s.run.quick = nil
 	if !ok {

@@ -43,6 +43,9 @@ func dullSigns(class *[256]uint8) (t [256]uint8) {
 	return t
 }
 
+// Sift finds in src what Keeps looks for, and the ends of words before which a scheme may stand.
+func (e *Editor) Sift(src []byte, into *pipeline.Sieve) bool { return sift(src, into) }
+
 // Keeps is the cheap look at a text, all of which is read: most texts end here.
 func (e *Editor) Keeps(s []byte) (kept, ascii bool) {
 	var signs, spaces, tokens, high uint64
