@@ -230,6 +230,10 @@ func (r *run) prog(code []ins, off, depth int, offs []uint32) int {
 			}
 			off += int(in.n)
 		case opEnum:
+			if off < len(data) && data[off] < 0x80 && data[off]&1 == 0 && int32(data[off]>>1) < in.n {
+				off++
+				continue
+			}
 			at := off
 			var v int64
 			if v, off = r.varint(off); off < 0 {
@@ -293,6 +297,11 @@ func (r *run) value(t *typ, off, depth int) int {
 
 // length reads the length of bytes or a string; off is then where they start, and they are all there.
 func (r *run) length(off int) (n, start int) {
+	if off < len(r.data) {
+		if b := r.data[off]; b < 0x80 && b&1 == 0 && int(b>>1) < len(r.data)-off {
+			return int(b >> 1), off + 1
+		}
+	}
 	v, end := r.varint(off)
 	if end < 0 {
 		return 0, -1

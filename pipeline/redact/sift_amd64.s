@@ -9,13 +9,25 @@ DATA highSign<>+0(SB)/8, $0x0000102048860101
 DATA highSign<>+8(SB)/8, $0x0000000000000000
 GLOBL highSign<>(SB), RODATA|NOPTR, $16
 
-// The same of small letters: 1 and 2 end the name of a scheme, 4 and 8 stand before such an end, 16 and 32 before those.
-DATA lowTail<>+0(SB)/8, $0x0800152a29221000
-DATA lowTail<>+8(SB)/8, $0x0000010411000600
-GLOBL lowTail<>(SB), RODATA|NOPTR, $16
-DATA highTail<>+0(SB)/8, $0x2a15000000000000
-DATA highTail<>+8(SB)/8, $0x0000000000000000
-GLOBL highTail<>(SB), RODATA|NOPTR, $16
+// The same of small letters, a bit for each scheme: which have that letter last, last but one, last but two.
+DATA lowLast<>+0(SB)/8, $0x0000100402010000
+DATA lowLast<>+8(SB)/8, $0x0000200040000800
+GLOBL lowLast<>(SB), RODATA|NOPTR, $16
+DATA highLast<>+0(SB)/8, $0x0d72000000000000
+DATA highLast<>+8(SB)/8, $0x0000000000000000
+GLOBL highLast<>(SB), RODATA|NOPTR, $16
+DATA lowBefore<>+0(SB)/8, $0x4000091004000000
+DATA lowBefore<>+8(SB)/8, $0x0000002000000200
+GLOBL lowBefore<>(SB), RODATA|NOPTR, $16
+DATA highBefore<>+0(SB)/8, $0x542b000000000000
+DATA highBefore<>+8(SB)/8, $0x0000000000000000
+GLOBL highBefore<>(SB), RODATA|NOPTR, $16
+DATA lowThird<>+0(SB)/8, $0x0000042002015000
+DATA lowThird<>+8(SB)/8, $0x0000000008000000
+GLOBL lowThird<>(SB), RODATA|NOPTR, $16
+DATA highThird<>+0(SB)/8, $0x235c000000000000
+DATA highThird<>+8(SB)/8, $0x0000000000000000
+GLOBL highThird<>(SB), RODATA|NOPTR, $16
 
 // a byte in all 32 places
 DATA half<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -38,68 +50,47 @@ DATA carry<>+8(SB)/8, $0x7f7f7f7f7f7f7f7f
 DATA carry<>+16(SB)/8, $0x7f7f7f7f7f7f7f7f
 DATA carry<>+24(SB)/8, $0x7f7f7f7f7f7f7f7f
 GLOBL carry<>(SB), RODATA|NOPTR, $32
-DATA ends<>+0(SB)/8, $0x0303030303030303
-DATA ends<>+8(SB)/8, $0x0303030303030303
-DATA ends<>+16(SB)/8, $0x0303030303030303
-DATA ends<>+24(SB)/8, $0x0303030303030303
-GLOBL ends<>(SB), RODATA|NOPTR, $32
-DATA before<>+0(SB)/8, $0x0c0c0c0c0c0c0c0c
-DATA before<>+8(SB)/8, $0x0c0c0c0c0c0c0c0c
-DATA before<>+16(SB)/8, $0x0c0c0c0c0c0c0c0c
-DATA before<>+24(SB)/8, $0x0c0c0c0c0c0c0c0c
-GLOBL before<>(SB), RODATA|NOPTR, $32
-DATA third<>+0(SB)/8, $0x3030303030303030
-DATA third<>+8(SB)/8, $0x3030303030303030
-DATA third<>+16(SB)/8, $0x3030303030303030
-DATA third<>+24(SB)/8, $0x3030303030303030
-GLOBL third<>(SB), RODATA|NOPTR, $32
-DATA tail<>+0(SB)/8, $0x1515151515151515
-DATA tail<>+8(SB)/8, $0x1515151515151515
-DATA tail<>+16(SB)/8, $0x1515151515151515
-DATA tail<>+24(SB)/8, $0x1515151515151515
-GLOBL tail<>(SB), RODATA|NOPTR, $32
 
-// CHUNK sifts the 32 bytes in Y0; Y15 has the letters of the 32 before. The bits of the lane that are moved to the top of each byte
-// are taken out as a mask.
+// TAIL takes the letters at some places before those of Y2 (Y3 has the lane before), and leaves the schemes that have them there.
+#define TAIL(shift, low, high) \
+	VPALIGNR shift, Y3, Y2, Y0 \
+	VPAND Y0, Y12, Y1 \
+	VPSRLW $4, Y0, Y0 \
+	VPAND Y0, Y12, Y0 \
+	VPSHUFB Y1, low, Y1 \
+	VPSHUFB Y0, high, Y0 \
+	VPAND Y0, Y1, Y0
+
+// CHUNK sifts the 32 bytes in Y0; Y14 has the letters of the 32 before. The bits of the lane that are moved to the top of each byte
+// are taken out as a mask; adding 7f moves any bit there.
 #define CHUNK(at) \
 	VPMOVMSKB Y0, R8 \
-	VPAND Y0, Y8, Y1 \
+	VPAND Y0, Y12, Y1 \
 	VPSRLW $4, Y0, Y2 \
-	VPAND Y2, Y8, Y2 \
+	VPAND Y2, Y12, Y2 \
 	VPSHUFB Y1, Y4, Y1 \
 	VPSHUFB Y2, Y5, Y2 \
 	VPAND Y1, Y2, Y1 \
-	VPOR Y0, Y9, Y2 \
-	VPSRLW $4, Y2, Y3 \
-	VPAND Y2, Y8, Y2 \
-	VPAND Y3, Y8, Y3 \
-	VPSHUFB Y2, Y6, Y2 \
-	VPSHUFB Y3, Y7, Y3 \
-	VPAND Y2, Y3, Y2 \
 	VPMOVMSKB Y1, R9 \
 	VPSLLW $1, Y1, Y3 \
 	VPMOVMSKB Y3, R10 \
 	VPSLLW $6, Y1, Y3 \
 	VPMOVMSKB Y3, R11 \
-	VPAND Y1, Y10, Y1 \
-	VPADDB Y1, Y11, Y1 \
+	VPAND marks<>(SB), Y1, Y1 \
+	VPADDB carry<>(SB), Y1, Y1 \
 	VPMOVMSKB Y1, R12 \
 	ORL R12, R8 \
 	ORL R11, R9 \
-	VPERM2I128 $0x21, Y2, Y15, Y3 \
-	VPALIGNR $15, Y3, Y2, Y0 \
-	VPAND Y0, Y12, Y0 \
-	VPALIGNR $14, Y3, Y2, Y1 \
-	VPAND Y1, Y13, Y1 \
-	VPOR Y0, Y1, Y0 \
-	VPALIGNR $13, Y3, Y2, Y1 \
-	VPAND Y1, Y14, Y1 \
-	VPOR Y0, Y1, Y0 \
-	VMOVDQA Y2, Y15 \
-	VPSRLW $1, Y0, Y1 \
-	VPOR Y0, Y1, Y0 \
-	VPAND tail<>(SB), Y0, Y0 \
-	VPCMPEQB tail<>(SB), Y0, Y0 \
+	VPOR small<>(SB), Y0, Y2 \
+	VPERM2I128 $0x21, Y2, Y14, Y3 \
+	VMOVDQA Y2, Y14 \
+	TAIL($15, Y6, Y7) \
+	VMOVDQA Y0, Y13 \
+	TAIL($14, Y8, Y9) \
+	VPAND Y0, Y13, Y13 \
+	TAIL($13, Y10, Y11) \
+	VPAND Y0, Y13, Y0 \
+	VPADDB carry<>(SB), Y0, Y0 \
 	VPMOVMSKB Y0, R12 \
 	ANDL R9, R12 \
 	ORL R12, R8 \
@@ -117,16 +108,14 @@ TEXT ·siftChunks(SB), NOSPLIT, $0-48
 	MOVQ spaces+40(FP), CX
 	VBROADCASTI128 lowSign<>(SB), Y4
 	VBROADCASTI128 highSign<>(SB), Y5
-	VBROADCASTI128 lowTail<>(SB), Y6
-	VBROADCASTI128 highTail<>(SB), Y7
-	VMOVDQU half<>(SB), Y8
-	VMOVDQU small<>(SB), Y9
-	VMOVDQU marks<>(SB), Y10
-	VMOVDQU carry<>(SB), Y11
-	VMOVDQU ends<>(SB), Y12
-	VMOVDQU before<>(SB), Y13
-	VMOVDQU third<>(SB), Y14
-	VPXOR Y15, Y15, Y15
+	VBROADCASTI128 lowLast<>(SB), Y6
+	VBROADCASTI128 highLast<>(SB), Y7
+	VBROADCASTI128 lowBefore<>(SB), Y8
+	VBROADCASTI128 highBefore<>(SB), Y9
+	VBROADCASTI128 lowThird<>(SB), Y10
+	VBROADCASTI128 highThird<>(SB), Y11
+	VMOVDQU half<>(SB), Y12
+	VPXOR Y14, Y14, Y14
 	XORQ R13, R13
 
 loop:

@@ -46,7 +46,7 @@ func checkSift(t *testing.T, e *Editor, s *pipeline.Sieve, src []byte, ends []in
 		if bit(s.Digits, i) != digit || bit(s.Spaces, i) != space {
 			t.Fatalf("%q at %d: digit %v, space %v", src, i, bit(s.Digits, i), bit(s.Spaces, i))
 		}
-		if got := bit(s.Marks, i); (mark || endsScheme(src, i)) && !got || got && !mark && src[i] != ' ' && src[i] != '+' {
+		if got := bit(s.Marks, i); got != (mark || endsScheme(src, i)) {
 			t.Fatalf("%q at %d: a mark %v, want %v", src, i, got, mark)
 		}
 	}

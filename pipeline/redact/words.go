@@ -134,16 +134,15 @@ func (e *Editor) spokenCodes(t *reading) {
 // namesCode says that a word stands in s after which spokenCodes looks for a verification value.
 func namesCode(s []byte) bool {
 	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !alnum(c) {
+		first := wordSigns[s[i]]
+		if first == 0 {
 			continue
 		}
 		from := i
-		for i < len(s) && alnum(s[i]) {
+		for i++; i < len(s) && wordSigns[s[i]] != 0; {
 			i++
 		}
-		switch c | 0x20 {
-		case 'c', 's', 'v':
+		if first == startsCode {
 			if w := s[from:i]; spokenCode(w) || fold(w, "security") || fold(w, "verification") || fold(w, "validation") {
 				return true
 			}
@@ -151,6 +150,24 @@ func namesCode(s []byte) bool {
 	}
 	return false
 }
+
+const startsCode = 2
+
+// wordSigns are the letters and digits; with c, s and v the words of namesCode begin.
+var wordSigns = func() (t [256]uint8) {
+	for c := range t {
+		if alnum(byte(c)) {
+			t[c] = 1
+		}
+		switch byte(c) | 0x20 {
+		case 'c', 's', 'v':
+			if letter(byte(c)) {
+				t[c] = startsCode
+			}
+		}
+	}
+	return t
+}()
 
 // assigned judges the name before the separator at i and, if it means something, the value after it.
 func (e *Editor) assigned(t *reading, i int) {
