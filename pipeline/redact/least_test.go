@@ -136,3 +136,32 @@ func write(t testing.TB, dir, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// A key that is soon known to be kept is one in which nothing would have been found.
+func TestAKeyThatIsSoonKeptIsKept(t *testing.T) {
+	quick := mustNew(t, redact.Config{}, redact.Options{})
+	all := mustNew(t, redact.Config{Patterns: []redact.Pattern{{Name: "none", Match: "never-in-a-key"}}}, redact.Options{}) // always looks
+	agree := func(t interface{ Errorf(string, ...any) }, key string) {
+		a, b := quick.Key([]byte(key), quick.NewEditor()), all.Key([]byte(key), all.NewEditor())
+		if (a == nil) != (b == nil) {
+			t.Errorf("%q: %v, and %v when all of it is looked at", key, a, b)
+		}
+	}
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		for _, s := range corpus(t, filepath.Base(file)) {
+			agree(t, s.input)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		pieces := []string{"inv-2024-", "4111111111111111", "4539 5787", " 6362 1486", "BZh91AY&SY1234", "\x1f\x8b\x08", "bearer ", "abcdef0123456789", "cvv=123", "\x00", "\x20", "é", "{", "}", `"a":1`, "12", "x"}
+		key := ""
+		for _, p := range rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 5).Draw(t, "pieces") {
+			key += p
+		}
+		agree(t, key)
+	})
+}

@@ -70,6 +70,15 @@ func (e *Editor) raw(dst, b []byte) (out []byte, changed bool) {
 	return out, !bytes.Equal(out[len(dst):], b)
 }
 
+// keepsRaw is the quick answer for short text, as keys are: raw would find nothing. False says nothing.
+func (e *Editor) keepsRaw(b []byte) bool {
+	if len(e.r.patterns) > 0 || b[0] == 'B' { // bzip2 begins as text does
+		return false
+	}
+	kept, ascii := e.Keeps(b)
+	return kept && ascii && plain(b)
+}
+
 // binary finds what goes in bytes that may be text, binary or both.
 func (e *Editor) binary(b []byte, m meaning) {
 	mark := len(e.hits)
