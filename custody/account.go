@@ -10,20 +10,7 @@ import (
 	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/deadletter"
-	"reprieve.dev/seal"
 )
-
-// Topics are what an account reads of one cluster.
-type Topics struct {
-	Cluster string       // its id, as items carry it
-	Log     pipeline.Log // required
-	Prefix  string       // of the settlements and audit topics
-	Letters []string     // dead-letter topics
-	Vaults  []string     // topics of sealed records
-	Sources bool         // settlements and sources are here too
-	Ring    *seal.Ring
-	Adopt   map[string]Adoption // how foreign topics spell their letters
-}
 
 // Account says what became of the records of one partition that a pipeline read: Received = Delivered + DeadLettered + Retried +
 // Parked + Sealed + Ranged + Fallback, and To - From = Received + Gaps.
@@ -86,11 +73,19 @@ type partitionAccount struct {
 
 // Reconcile compares the ledger with the topics of a cluster, position by position: that every letter of the dead-letter topics
 // which the ledger has read is in it; that every offset that a settlement says was taken into custody has an item; and that what
-// the sources hold is what settlements say became of it. It reads all of these topics once and changes nothing. Codes:
+// the sources hold is what settlements say became of it. It reads all of these topics once, tells t.Progress, and changes nothing. Codes:
 // ERR_PERMISSION_DENIED, ERR_LEDGER_*, ERR_BROKER_*.
 func (c *Items) Reconcile(ctx context.Context, who Actor, t Topics) (Accounts, error) {
 	var a Accounts
 	if err := c.CheckWhole(ctx, who, PermAudit); err != nil {
+		return a, err
+	}
+	t.reading = &reading{tell: t.Progress}
+	topics := slices.Clone(t.Letters)
+	if t.Sources {
+		topics = append(topics, deadletter.SettlementsTopic(t.Prefix))
+	}
+	if err := t.expect(ctx, topics...); err != nil {
 		return a, err
 	}
 	taken, err := c.reconcileLetters(ctx, t, &a)
@@ -101,6 +96,9 @@ func (c *Items) Reconcile(ctx context.Context, who Actor, t Topics) (Accounts, e
 	if err != nil {
 		return a, err
 	}
+	if err := t.expectPartitions(ctx, parts); err != nil {
+		return a, err
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(parts), func(x, y accountKey) int {
 		return cmp.Or(cmp.Compare(x.pipeline, y.pipeline), cmp.Compare(x.tp.Topic, y.tp.Topic), cmp.Compare(x.tp.Partition, y.tp.Partition))
 	}) {
@@ -109,33 +107,6 @@ func (c *Items) Reconcile(ctx context.Context, who Actor, t Topics) (Accounts, e
 		}
 	}
 	return a, nil
-}
-
-// each reads a whole topic, partition by partition.
-func (t Topics) each(ctx context.Context, topic string, f func(pipeline.TP, *pipeline.Record) error) (map[int32]pipeline.Range, error) {
-	info, err := t.Log.Info(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range slices.Sorted(maps.Keys(info.Partitions)) {
-		r, tp := info.Partitions[p], pipeline.TP{Topic: topic, Partition: p}
-		all := func(yield func(int64) bool) {
-			for off := r.First; off < r.Next && yield(off); off++ {
-			}
-		}
-		if err := t.Log.Read(ctx, tp, all, func(b *pipeline.Batch) error {
-			defer b.Release()
-			for i := range b.Recs {
-				if err := f(tp, &b.Recs[i]); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return info.Partitions, nil
 }
 
 // reconcileLetters looks for every message of the dead-letter topics in the ledger, and returns which source positions the letters
@@ -283,7 +254,7 @@ func (c *Items) reconcilePartition(ctx context.Context, t Topics, k accountKey, 
 	slices.SortStableFunc(p.runs, func(x, y settledRun) int { return cmp.Compare(x.from, y.from) })
 	acc := Account{Pipeline: k.pipeline, Topic: k.tp.Topic, Partition: k.tp.Partition, From: p.runs[0].from}
 	var records pipeline.Offsets
-	first, err := sourceOffsets(ctx, t.Log, k.tp, &records)
+	first, err := t.sourceOffsets(ctx, k.tp, &records)
 	switch code := pipeline.CodeOf(err); {
 	case code == pipeline.CodeTopicMissing:
 		first = 1<<62 - 1 // everything is gone
@@ -376,28 +347,6 @@ func between(set *pipeline.Offsets, from, to int64) int64 {
 	return low.Count() - high.Count()
 }
 
-func sourceOffsets(ctx context.Context, log pipeline.Log, tp pipeline.TP, into *pipeline.Offsets) (first int64, err error) {
-	info, err := log.Info(ctx, tp.Topic)
-	if err != nil {
-		return 0, err
-	}
-	r, ok := info.Partitions[tp.Partition]
-	if !ok {
-		return 0, pipeline.Errorf(pipeline.CodeTopicMissing, tp.String(), "there is no such partition")
-	}
-	all := func(yield func(int64) bool) {
-		for off := r.First; off < r.Next && yield(off); off++ {
-		}
-	}
-	return r.First, log.Read(ctx, tp, all, func(b *pipeline.Batch) error {
-		defer b.Release()
-		for i := range b.Recs {
-			into.Add(b.Recs[i].Offset)
-		}
-		return nil
-	})
-}
-
 // itemOffsets are the offsets of a partition that an item of the ledger stands for, now or in an earlier pass.
 func (c *Items) itemOffsets(ctx context.Context, tp pipeline.TP) (pipeline.Offsets, error) {
 	var out pipeline.Offsets
@@ -414,19 +363,4 @@ func (c *Items) itemOffsets(ctx context.Context, tp pipeline.TP) (pipeline.Offse
 			})
 	})
 	return out, err
-}
-
-// Heads reads the signed heads of the history from the audit topic, for Verify. A topic that is not there has none. Codes:
-// ERR_BROKER_*.
-func (t Topics) Heads(ctx context.Context) (heads []SignedHead, err error) {
-	_, err = t.each(ctx, deadletter.AuditTopic(t.Prefix), func(_ pipeline.TP, r *pipeline.Record) error {
-		if h, err := ParseHead(r.Value); err == nil {
-			heads = append(heads, h)
-		}
-		return nil
-	})
-	if pipeline.CodeOf(err) == pipeline.CodeTopicMissing {
-		err = nil
-	}
-	return heads, err
 }

@@ -97,6 +97,31 @@ func TestEveryPositionIsAccountedFor(t *testing.T) {
 	})
 }
 
+// Whoever waits for an account is told how far the reading is: it never goes back, and ends where everything was read.
+func TestReadingTheTopicsTellsHowFarItIs(t *testing.T) {
+	l := newLab(t, ledgertest.SQLite(t))
+	l.sources(60)
+	for n := range int64(60) {
+		l.putLetter(n)
+	}
+	l.settleAs(0, 60, pipeline.Delivered)
+	l.taken()
+	var done, total, calls int64
+	topics := l.topics()
+	topics.Progress = func(d, of int64) {
+		if d < done || of < total || d > of {
+			t.Errorf("%d of %d after %d of %d", d, of, done, total)
+		}
+		done, total, calls = d, of, calls+1
+	}
+	if _, err := l.Items.Reconcile(l.Ctx, custodytest.Admin, topics); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(60 + 3 + 3*60); done != want || total != want || calls < 3 {
+		t.Errorf("%d of %d in %d calls, of %d messages", done, total, calls, want)
+	}
+}
+
 // What went on past records that wait is settled ahead of the committed offset: between the two nobody has to say anything yet.
 func TestWhatIsSettledAheadIsAccountedFor(t *testing.T) {
 	l := newLab(t, ledgertest.SQLite(t))

@@ -97,18 +97,28 @@ func (p *Plan) auditCluster() string {
 }
 
 // Accounts compares the ledger with the topics of every cluster that custodians read, after Heads of the audit topic have been
-// given to Verify. Codes: as custody.Reconcile, ERR_CONFIG_*.
-func (p *Plan) Accounts(ctx context.Context, items *custody.Items, who custody.Actor, keys Keys) (out custody.Accounts, heads []custody.SignedHead, err error) {
+// given to Verify. progress, if not nil, is told how many of how many messages were read, of those that are known of so far. Codes: as
+// custody.Reconcile, ERR_CONFIG_*.
+func (p *Plan) Accounts(ctx context.Context, items *custody.Items, who custody.Actor, keys Keys, progress func(done, total int64)) (out custody.Accounts, heads []custody.SignedHead, err error) {
+	var before, last int64 // what earlier reads had in all
 	err = p.eachCluster(ctx, func(name string, in *intake, t custody.Topics) error {
 		t.Ring = keys.Ring
+		if progress != nil {
+			t.Progress = func(done, total int64) {
+				last = before + total
+				progress(before+done, last)
+			}
+		}
 		if name == p.auditCluster() {
 			h, err := t.Heads(ctx)
+			before = last
 			if err != nil {
 				return err
 			}
 			heads = append(heads, h...)
 		}
 		a, err := items.Reconcile(ctx, who, t)
+		before = last
 		out.Accounts, out.Letters, out.Findings = append(out.Accounts, a.Accounts...), append(out.Letters, a.Letters...), append(out.Findings, a.Findings...)
 		return err
 	})

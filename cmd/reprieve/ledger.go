@@ -76,7 +76,10 @@ func (a *app) verify(ctx context.Context, d *desk, topics bool) (verified, error
 	var heads []custody.SignedHead
 	var err error
 	if topics {
-		if accounts, heads, err = d.plan.Accounts(ctx, d.items, d.who, d.keys); err != nil {
+		show, done := a.counting("messages read")
+		accounts, heads, err = d.plan.Accounts(ctx, d.items, d.who, d.keys, show)
+		done()
+		if err != nil {
 			return verified{}, err
 		}
 	}
