@@ -245,6 +245,16 @@ func TestAMadeUpErasureLogErasesNothingThatAnErasureWouldNot(t *testing.T) {
 		if seen, _, err := e.Items.ReadSnapshot(e.Ctx, eve, s.ID); seen != (custody.Snapshot{}) || pipeline.CodeOf(err) != pipeline.CodeTenantForbidden {
 			t.Errorf("%+v %v", seen, err)
 		}
+		// Whoever names it wrongly is not told what is right: neither how many items it has, nor what to say so that it goes.
+		for _, who := range []custody.Actor{eve, custodytest.Admin} {
+			_, err := e.Items.Triage(e.Ctx, who, custody.Target{Snapshot: s.ID, Count: 2, Digest: "sha256:00"}, "T-1")
+			_, perr := e.Items.ProposeExtension(e.Ctx, who, custody.Target{Snapshot: s.ID, Count: 2, Digest: "sha256:00"}, e.Clock().Add(time.Hour), "more time")
+			for _, err := range []error{err, perr} {
+				if pipeline.CodeOf(err) != pipeline.CodeSnapshotChanged || strings.Contains(err.Error(), string(s.Digest)) || strings.Contains(err.Error(), "3 items") {
+					t.Errorf("%s is told: %v", who.Subject, err)
+				}
+			}
+		}
 		mustVerify(t, e)
 	})
 }

@@ -164,7 +164,7 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, e
 	if original.Topic == "" {
 		original = deadletter.NoPosition
 	}
-	l := &deadletter.Letter{Kind: deadletter.KindLetter, Item: deadletter.QuarantineID(id, s.Identity, s.Cluster, s.At, s.Record.Value), At: original, Original: original, Cluster: s.Cluster,
+	l := &deadletter.Letter{Kind: deadletter.KindLetter, Item: deadletter.QuarantineID(id, knownBy(&s), s.Cluster, s.At, s.Record.Value), At: original, Original: original, Cluster: s.Cluster,
 		OriginalMS: s.Record.TimeMS, TimeType: s.Record.TimeType, Pipeline: s.Pipeline, Failure: s.Failure, Identity: s.Identity, Class: pipeline.Lookup(s.Failure.Code).Class,
 		Fingerprint:    deadletter.Fingerprint(s.Identity.Consumer, &s.Failure),
 		Decision:       pipeline.Decision{Action: pipeline.ActQuarantine, Code: s.Failure.Code, Attempt: s.Attempts},
@@ -197,6 +197,16 @@ func (in *Intake) letter(s Submission) (*deadletter.Letter, *pipeline.Message, e
 		}
 	}
 	return l, nil, nil
+}
+
+// knownBy is what the id of a record is made of. One without an event id is known by its position, within its tenant: the id that a pipeline
+// makes of a position alone does not say whose it is, and nobody hands over a record under the id of somebody else's.
+func knownBy(s *Submission) pipeline.Identity {
+	id := s.Identity
+	if id.EventID == "" {
+		id.EventID = s.Cluster + "/" + s.At.String()
+	}
+	return id
 }
 
 // notYet is a key that nobody has made yet: nothing is wrong with the record, so it is to be sent again.

@@ -3,6 +3,8 @@ package custody_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +87,56 @@ func TestAnIntakeIsALetterLikeAnyOther(t *testing.T) {
 		if n := l.count(""); n != 2 {
 			t.Fatal(n)
 		}
+	})
+}
+
+// The id of a record without an event id is made of its position, and a position is nobody's: an application of one tenant that knows
+// where another's record stands, and its bytes, takes nothing into its place and touches nothing of it.
+func TestAnIntakeReachesNoItemOfAnotherTenant(t *testing.T) {
+	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
+		l := newLab(t, s)
+		sink := l.cl.Sink(script.SinkOptions{})
+		in := custody.NewIntake(custody.IntakeOptions{Items: l.Items, Sanitizer: masker{}, Ring: l.Ring,
+			Target: func(string) (string, pipeline.Sink, bool) { return dlq, sink, true }})
+		letter := l.Letter(0)
+		letter.Identity.EventID = ""
+		letter.Item = deadletter.QuarantineID(l.Identity, letter.Identity, letter.Cluster, letter.Original, letter.Value)
+		theirs := custody.Submission{Pipeline: "billing", Cluster: letter.Cluster, At: letter.Original, Record: pipeline.Record{Offset: letter.Original.Offset, Value: letter.Value},
+			Identity: pipeline.Identity{Consumer: letter.Identity.Consumer, Tenant: "globex"}, Failure: pipeline.Failure{Code: pipeline.CodeRejected}}
+		app := custody.Actor{Subject: "app", Roles: []string{"intake"}, Tenants: []string{"globex"}, Via: "api"}
+		first, err := in.Quarantine(l.Ctx, app, theirs) // before the pipeline does
+		if err != nil || first == letter.Item {
+			t.Fatal(first, err)
+		}
+		if again, err := in.Quarantine(l.Ctx, app, theirs); err != nil || again != first {
+			t.Fatal(again, err)
+		}
+		l.taken()
+		if _, err := l.Items.Admit(l.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(letter, 100)}); err != nil {
+			t.Fatal(err)
+		}
+		before := fmt.Sprintf("%+v", l.Show(t, letter.Item).Item)
+		if !strings.Contains(before, "Tenant:acme") {
+			t.Fatal(before)
+		}
+		// Whoever may write to an adopted topic can name the id itself.
+		forged := *letter
+		forged.Identity.Tenant, forged.Decision.Policy, forged.DigestFaithful = "globex", "", "hmac256:x:00"
+		if sum, err := l.Items.Admit(l.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(&forged, 101)}); err != nil || sum != (custody.Admitted{}) {
+			t.Fatal(sum, err)
+		}
+		shown := l.Show(t, letter.Item)
+		if after := fmt.Sprintf("%+v", shown.Item); after != before {
+			t.Errorf("changed:\n%s\n%s", before, after)
+		}
+		if last := shown.History[len(shown.History)-1]; last.Event != "conflict" || last.Tenant != "acme" {
+			t.Errorf("%+v", last)
+		}
+		var tenant string
+		if err := l.Store.SQL(t).QueryRow("SELECT tenant FROM raw_messages WHERE message_offset = 101").Scan(&tenant); err != nil || tenant != "globex" {
+			t.Error(tenant, err)
+		}
+		mustVerify(t, l.Env)
 	})
 }
 

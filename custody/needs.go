@@ -58,8 +58,8 @@ type Needs struct {
 
 // Needs finds the open items whose source, key or schema ends before their payload does, and those whose payload ends first and within
 // the warning time of r: by what ends, tenant, owner and pipeline. It asks the clusters of items how long their topics keep what is
-// there, and the registries of pipelines for the schemas (Options.Source, Options.Schemas); what does not answer is listed. What a topic
-// drops by size nobody can foretell: that is found once it is gone. tenant is "" for all that the actor may see. Codes:
+// there, and the registries of pipelines for the schemas (Options.Source, Options.Schemas); what does not answer is listed. When a topic
+// drops something by its size nobody can foretell: it may be at any time. tenant is "" for all that the actor may see. Codes:
 // ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_LEDGER_*. Cost: one walk over the open items, one question for each topic and each
 // schema of theirs.
 func (c *Items) Needs(ctx context.Context, who Actor, r Retention, tenant string) (Needs, error) {
@@ -365,14 +365,15 @@ func (w *needWalk) place(ctx context.Context, n *needing, at pipeline.Position, 
 	switch {
 	case a.info.Compacted:
 		e.anyTime, e.text = true, "the topic is compacted: the source's bytes may go at any time"
-	case a.info.RetentionMS < 0:
+	case a.info.RetentionMS < 0 && a.info.KeepBytes < 0:
 		return end{}, false, nil
+	case a.info.RetentionMS >= 0 && writtenMS+a.info.RetentionMS <= w.nowMS:
+		e.anyTime, e.text = true, "the topic may drop the source's bytes at any time: it has kept them for "+days(a.info.RetentionMS)
+	case a.info.KeepBytes >= 0 && (a.info.RetentionMS < 0 || writtenMS+a.info.RetentionMS > w.nowMS+w.r.warning().Milliseconds()):
+		// Nobody knows how soon others fill it; what is sure to end soon is said as that.
+		e.anyTime, e.text = true, "the topic keeps "+strconv.FormatInt(a.info.KeepBytes, 10)+" bytes of a partition (retention.bytes): the source's bytes may go at any time"
 	default:
-		e.text = "the topic keeps the source's bytes for " + days(a.info.RetentionMS) + " only"
-		if e.atMS = writtenMS + a.info.RetentionMS; e.atMS <= w.nowMS {
-			e.anyTime, e.atMS = true, 0
-			e.text = "the topic may drop the source's bytes at any time: it has kept them for " + days(a.info.RetentionMS)
-		}
+		e.atMS, e.text = writtenMS+a.info.RetentionMS, "the topic keeps the source's bytes for "+days(a.info.RetentionMS)+" only"
 	}
 	return e, true, nil
 }

@@ -20,6 +20,7 @@ func keeping(t *testing.T, e *custodytest.Env) (*script.Cluster, *custody.Items)
 	cl := script.New(custodytest.Start.UnixMilli())
 	for name, configs := range map[string]map[string]string{
 		"20d": {"retention.ms": "1728000000"}, "40d": {"retention.ms": "3456000000"}, "forever": {"retention.ms": "-1"}, "compacted": {"cleanup.policy": "compact"}, "trimmed": nil,
+		"sized": {"retention.ms": "3456000000", "retention.bytes": "1073741824"}, "sized for ever": {"retention.ms": "-1", "retention.bytes": "1048576"},
 	} {
 		cl.CreateTopic(name, 1, configs)
 		for range 20 {
@@ -200,5 +201,33 @@ func TestOwnersAreToldOfWhatTheirItemsOutlive(t *testing.T) {
 		cl.Trim(pipeline.TP{Topic: "20d"}, 2)
 		due(`outlived finance 1 "the topic has dropped the source's bytes"`)
 		due()
+	})
+}
+
+// A topic that has a bound of bytes may drop what it holds at any time, whatever its age; what goes by age soon is said as that, and told.
+func TestATopicThatDropsBySizeIsSaid(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		_, items := keeping(t, e)
+		if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, []custody.Arrival{from(e, 1, "sized"), from(e, 2, "sized"), from(e, 3, "sized for ever"), from(e, 4, "40d"), from(e, 5, "forever")}); err != nil {
+			t.Fatal(err)
+		}
+		look := func(want ...string) custody.Needs {
+			t.Helper()
+			got, err := items.Needs(e.Ctx, custodytest.Operator, custody.Retention{Default: 60 * 24 * time.Hour}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lines := needLines(t, got); !slices.Equal(lines, want) {
+				t.Errorf("got\n%q\nwant\n%q", lines, want)
+			}
+			return got
+		}
+		const forever, byAge = "any time: source sized for ever of acme, 1: ALERT_RETENTION_OUTLIVED", "960h0m0s: source 40d of acme, 1: ALERT_RETENTION_OUTLIVED"
+		got := look("any time: source sized of acme, 2: ALERT_RETENTION_OUTLIVED", forever, byAge)
+		if text := got.Ends[0].Text; text != "the topic keeps 1073741824 bytes of a partition (retention.bytes): the source's bytes may go at any time" {
+			t.Error(text)
+		}
+		e.Turn(36 * 24 * time.Hour) // four days before
+		look(forever, "960h0m0s: source sized of acme, 2: ALERT_RETENTION_OUTLIVED", byAge)
 	})
 }

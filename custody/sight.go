@@ -55,12 +55,36 @@ func (c *Items) seeAgain(tx *ledger.Tx, who Actor, list []sighting, sum *Admitte
 			sum.Repeated++
 			continue
 		}
+		if c.stranger(s) {
+			if err := c.keepStranger(tx, who, s); err != nil {
+				return err
+			}
+			continue
+		}
 		seen[m] = true
 		sum.Seen++
 		if err := c.see(tx, who, s, sum); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// stranger tells whether a letter that somebody else than a pipeline of ours wrote names another tenant than its item: a quarantine id
+// that was made of a position does not say whose it is, and who hands over a record of theirs must not touch what is not. A pipeline may
+// read the tenant in one pass and not in another.
+func (c *Items) stranger(s sighting) bool {
+	l := s.a.Letter
+	return l.Decision.Policy == "" && l.Kind != deadletter.KindParked && tenantOf(l) != s.it.Tenant
+}
+
+// keepStranger keeps such a letter as a message of its own tenant, and says in the item's history that it came. The item stays as it is.
+func (c *Items) keepStranger(tx *ledger.Tx, who Actor, s sighting) error {
+	l := s.a.Letter
+	if err := keepRaw(tx, s.a.Cluster, s.a.Stands, tenantOf(l), s.a.TimeMS, pipeline.CodeCustodyConflict, "the record was taken into custody for another tenant", l.Key, l.Value, l.Headers); err != nil {
+		return err
+	}
+	tx.Append(ledger.Entry{Tenant: s.it.Tenant, Item: string(s.it.ID), Event: "conflict", Actor: who.Subject, Detail: map[string]string{"letter": s.a.Stands.String(), "tenant": "another"}})
 	return nil
 }
 

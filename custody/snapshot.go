@@ -119,10 +119,11 @@ func readSnapshot(tx *ledger.Tx, id string) (Snapshot, error) {
 	return s, err
 }
 
-// is tells whether a target names this snapshot as it was seen. Codes: ERR_SNAPSHOT_CHANGED.
+// is tells whether a target names this snapshot as it was seen, and never what it is: who has not seen it does not learn it here.
+// Codes: ERR_SNAPSHOT_CHANGED.
 func (s Snapshot) is(t Target) error {
 	if s.Count != t.Count || s.Digest != t.Digest {
-		return pipeline.Errorf(pipeline.CodeSnapshotChanged, t.Snapshot, "it has %d items and digest %s", s.Count, s.Digest)
+		return pipeline.Errorf(pipeline.CodeSnapshotChanged, t.Snapshot, "its count or its digest is not the one that was named")
 	}
 	return nil
 }

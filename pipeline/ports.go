@@ -95,6 +95,7 @@ type TopicInfo struct {
 	Topic       string
 	Partitions  map[int32]Range
 	RetentionMS int64 // -1 is for ever
+	KeepBytes   int64 // of a partition (retention.bytes): beyond it the oldest go whatever their age; -1 is without bound
 	Compacted   bool
 	MaxMessage  int64 // bytes
 	LogAppend   bool  // message.timestamp.type=LogAppendTime

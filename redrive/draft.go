@@ -47,7 +47,7 @@ func (d *draft) read(ctx context.Context, tx *ledger.Tx, who custody.Actor) erro
 		return pipeline.Errorf(pipeline.CodeSnapshotRequired, snapshot, "there is no such snapshot")
 	}
 	if d.req.Count >= 0 && d.req.Count != d.selected || d.req.Digest != "" && d.req.Digest != digest {
-		return pipeline.Errorf(pipeline.CodeSnapshotChanged, snapshot, "it has %d items and the digest %s", d.selected, digest)
+		return pipeline.Errorf(pipeline.CodeSnapshotChanged, snapshot, "its count or its digest is not the one that was named")
 	}
 	if d.selected == 0 {
 		return pipeline.Errorf(pipeline.CodeManifestEmpty, snapshot, "the snapshot has no item")

@@ -104,11 +104,11 @@ func (s *Service) halt(ctx context.Context, who custody.Actor, name, reason stri
 	return err
 }
 
-// Lift ends the ledger's halt. It takes another person than the one who set it, and a reason; a halt on the board is lifted there, by
-// signatures (control.Snapshot.NewLift), and stands beside this one until then. Codes: ERR_PERMISSION_DENIED,
-// ERR_REASON_MISSING, ERR_APPROVAL_SELF, ERR_REDRIVE_STATE (no halt stands).
+// Lift ends the ledger's halt, which may stand for any tenant's sake. It takes another person than the one who set it, of all tenants,
+// and a reason; a halt on the board is lifted there, by signatures (control.Snapshot.NewLift), and stands beside this one until then.
+// Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_REASON_MISSING, ERR_APPROVAL_SELF, ERR_REDRIVE_STATE (no halt stands).
 func (s *Service) Lift(ctx context.Context, who custody.Actor, name, reason string) error {
-	err := s.items.Check(ctx, who, custody.PermLift, "")
+	err := s.items.CheckWhole(ctx, who, custody.PermLift)
 	if err != nil {
 		return err
 	}

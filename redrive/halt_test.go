@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"reprieve.dev/custody"
 	"reprieve.dev/custody/custodytest"
+	"reprieve.dev/ledger"
 	"reprieve.dev/pipeline"
 	"reprieve.dev/pipeline/control"
 	"reprieve.dev/pipeline/deadletter"
@@ -118,4 +120,28 @@ func TestHaltTellsTheBoard(t *testing.T) {
 	wantCode(t, b.svc.Halt(b.Ctx, custodytest.Operator, "billing", ""), pipeline.CodeReasonMissing)
 	wantCode(t, b.svc.Halt(b.Ctx, custodytest.Viewer, "billing", "x"), pipeline.CodePermissionDenied)
 	wantCode(t, b.svc.Lift(b.Ctx, custodytest.Admin, "other", "x"), pipeline.CodeRedriveState)
+}
+
+// A halt may stand for the sake of any tenant: who is of one only may set it, and does not lift it.
+func TestWhoIsOfOneTenantDoesNotLiftAHalt(t *testing.T) {
+	b := newBench(t, sqliteStore(t))
+	ofAcme := custody.Actor{Subject: "berta", Roles: []string{"admin"}, Tenants: []string{"acme"}, Via: "cli"}
+	for _, name := range []string{"", "billing"} {
+		if err := b.svc.Halt(b.Ctx, custodytest.Operator, name, "the ledger is wrong"); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, b.svc.Lift(b.Ctx, ofAcme, name, "mended"), pipeline.CodeTenantForbidden)
+		if err := b.Items.Ledger().Read(b.Ctx, func(tx *ledger.Tx) error {
+			h, err := haltIn(tx, "billing")
+			if err == nil && h == nil {
+				t.Errorf("the halt of %q was lifted", name)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.svc.Lift(b.Ctx, custodytest.Admin, name, "mended"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

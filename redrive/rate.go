@@ -84,10 +84,11 @@ func (s *Service) signer(place, kid, subject, role, expires string, text, sig []
 	return at, nil
 }
 
-// ApproveRate stores one person's half of a rate above the platform's bound. Codes: ERR_PERMISSION_DENIED, ERR_APPROVAL_INVALID,
-// ERR_APPROVAL_EXPIRED, ERR_REDRIVE_RATE (not a rate, or above the pipeline's ceiling).
+// ApproveRate stores one person's half of a rate above the platform's bound. The rate is that of every tenant's items, so it takes
+// somebody of all tenants. Codes: ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN, ERR_APPROVAL_INVALID, ERR_APPROVAL_EXPIRED,
+// ERR_REDRIVE_RATE (not a rate, or above the pipeline's ceiling).
 func (s *Service) ApproveRate(ctx context.Context, who custody.Actor, a RateApproval) error {
-	err := s.items.Check(ctx, who, custody.PermApprove, "")
+	err := s.items.CheckWhole(ctx, who, custody.PermApprove)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,9 @@ func TestRateAboveTheBoundTakesTwoPeople(t *testing.T) {
 	wantCode(t, b.svc.ApproveRate(b.Ctx, asBerta, SignRate(berta, "billing", 501, "approver", soon)), pipeline.CodeRedriveRate)
 	wantCode(t, b.svc.ApproveRate(b.Ctx, asBerta, SignRate(berta, "billing", 400, "approver", b.Clock())), pipeline.CodeApprovalExpired)
 	wantCode(t, b.svc.ApproveRate(b.Ctx, custodytest.Operator, SignRate(berta, "billing", 400, "approver", soon)), pipeline.CodePermissionDenied)
+	ofAcme := asBerta
+	ofAcme.Tenants = []string{"acme"}
+	wantCode(t, b.svc.ApproveRate(b.Ctx, ofAcme, SignRate(berta, "billing", 400, "approver", soon)), pipeline.CodeTenantForbidden) // the rate is everybody's
 	if err := b.svc.ApproveRate(b.Ctx, asBerta, SignRate(berta, "billing", 100, "approver", soon)); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func (s *Service) Repair(ctx context.Context, who custody.Actor, req RepairReque
 		return nil, err
 	}
 	if req.Count >= 0 && req.Count != snap.Count || req.Digest != "" && req.Digest != string(snap.Digest) {
-		return nil, pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "it has %d items and the digest %s", snap.Count, snap.Digest)
+		return nil, pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "its count or its digest is not the one that was named")
 	}
 	return out, s.items.SnapshotItems(ctx, req.Snapshot, repairChunk, each)
 }

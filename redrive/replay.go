@@ -27,6 +27,7 @@ func (s *Service) Replay(ctx context.Context, who custody.Actor, id pipeline.ID)
 	}
 	var it *custody.Item
 	var stored *custody.StoredRepair
+	tenant := ""
 	if err := s.db.Read(ctx, func(tx *ledger.Tx) error {
 		items, err := s.items.Load(tx, []pipeline.ID{id})
 		if err != nil {
@@ -35,7 +36,7 @@ func (s *Service) Replay(ctx context.Context, who custody.Actor, id pipeline.ID)
 		if it = items[id]; it == nil {
 			return pipeline.Errorf(pipeline.CodeItemUnknown, string(id), "there is no such item")
 		}
-		if !s.items.Sees(who, it.Tenant) {
+		if tenant = it.Tenant; !s.items.Sees(who, tenant) {
 			return pipeline.Errorf(pipeline.CodeTenantForbidden, string(id), "items of this tenant are not theirs to see")
 		}
 		if it.Repair == "" {
@@ -44,7 +45,7 @@ func (s *Service) Replay(ctx context.Context, who custody.Actor, id pipeline.ID)
 		_, stored, err = s.items.RepairedBytes(tx, it)
 		return err
 	}); err != nil {
-		return nil, err
+		return nil, s.refused(ctx, who, "replay", "", tenant, err)
 	}
 	t, err := s.target(it.Pipeline)
 	if err != nil {

@@ -384,16 +384,16 @@ func (w *Worker) preflight(ctx context.Context, pp *PipelinePlan, source, letter
 		}
 		defer admin.Close()
 	}
-	if _, err := kept(ctx, admin, c.Quarantine.Topic, "dead-letter", c.Quarantine.Retention.Std()); err != nil || o.Seal.Topic == "" {
+	if _, err := w.kept(ctx, admin, c.Quarantine.Topic, "dead-letter", c.Quarantine.Retention.Std()); err != nil || o.Seal.Topic == "" {
 		return err
 	}
-	info, err := kept(ctx, admin, o.Seal.Topic, "vault", c.Quarantine.Retention.Std())
+	info, err := w.kept(ctx, admin, o.Seal.Topic, "vault", c.Quarantine.Retention.Std())
 	o.Seal.MaxBytes = int(info.MaxMessage)
 	return err
 }
 
-// kept refuses a topic that would lose letters before custody ends. what is its name for people.
-func kept(ctx context.Context, admin *kafka.Admin, topic, what string, keep time.Duration) (pipeline.TopicInfo, error) {
+// kept refuses a topic that would lose letters before custody ends, and warns of one that might. what is its name for people.
+func (w *Worker) kept(ctx context.Context, admin *kafka.Admin, topic, what string, keep time.Duration) (pipeline.TopicInfo, error) {
 	info, err := admin.Info(ctx, topic)
 	if err != nil {
 		return info, err
@@ -406,6 +406,10 @@ func kept(ctx context.Context, admin *kafka.Admin, topic, what string, keep time
 		return info, pipeline.Errorf(pipeline.CodeTopicUnsafe, topic, "the %s topic keeps its messages for %s, custody needs %s",
 			what, time.Duration(info.RetentionMS)*time.Millisecond, keep).
 			With(fmt.Sprintf("set retention.ms=%d on it", keep.Milliseconds()))
+	}
+	if info.KeepBytes >= 0 {
+		w.o.Log.Warn("the topic drops its oldest messages beyond a size: letters may go before custody ends", "topic", topic, "retention_bytes", info.KeepBytes,
+			"code", pipeline.CodeRetentionOutlived, "remedy", "set retention.bytes=-1 on it")
 	}
 	return info, nil
 }

@@ -298,9 +298,10 @@ func (a *Admin) Info(ctx context.Context, topic string) (pipeline.TopicInfo, err
 	info.Compacted = slices.Contains(cleanup, "compact")
 	info.LogAppend = configs["message.timestamp.type"] == "LogAppendTime"
 	info.RetentionMS = number(configs["retention.ms"], -1)
+	info.KeepBytes = number(configs["retention.bytes"], -1)
 	info.MaxMessage = number(configs["max.message.bytes"], 0)
 	if !slices.Contains(cleanup, "delete") {
-		info.RetentionMS = -1 // what is only compacted does not age
+		info.RetentionMS, info.KeepBytes = -1, -1 // what is only compacted does not age
 	}
 	return info, nil
 }

@@ -233,7 +233,7 @@ func readsOn(t T, c Cluster) {
 }
 
 func infos(t T, c Cluster) {
-	topic := c.CreateTopic(t, 2, map[string]string{"retention.ms": "86400000", "max.message.bytes": "5000", "message.timestamp.type": "LogAppendTime"})
+	topic := c.CreateTopic(t, 2, map[string]string{"retention.ms": "86400000", "retention.bytes": "1073741824", "max.message.bytes": "5000", "message.timestamp.type": "LogAppendTime"})
 	compacted := c.CreateTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	Write(t, c.Sink(t, SinkOptions{}), numbered(topic, 1, 0, 7)...)
 	l := c.Log(t)
@@ -243,11 +243,11 @@ func infos(t T, c Cluster) {
 	if err != nil {
 		t.Fatalf("Info: %v", err)
 	}
-	if i.RetentionMS != 86_400_000 || i.MaxMessage != 5000 || i.Compacted || !i.LogAppend || len(i.Partitions) != 2 ||
+	if i.RetentionMS != 86_400_000 || i.KeepBytes != 1<<30 || i.MaxMessage != 5000 || i.Compacted || !i.LogAppend || len(i.Partitions) != 2 ||
 		i.Partitions[0] != (pipeline.Range{}) || i.Partitions[1] != (pipeline.Range{Next: 7}) {
 		t.Errorf("Info told %+v", i)
 	}
-	if i, err = l.Info(ctx, compacted); err != nil || !i.Compacted || i.RetentionMS != -1 {
+	if i, err = l.Info(ctx, compacted); err != nil || !i.Compacted || i.RetentionMS != -1 || i.KeepBytes != -1 {
 		t.Errorf("Info of a compacted topic told %+v, %v", i, err)
 	}
 	if _, err = l.Info(ctx, c.Name("missing")); pipeline.CodeOf(err) != pipeline.CodeTopicMissing {

@@ -76,11 +76,11 @@ func (l *Log) Info(_ context.Context, topic string) (pipeline.TopicInfo, error) 
 		return pipeline.TopicInfo{}, pipeline.Errorf(pipeline.CodeTopicMissing, topic, "the topic does not exist")
 	}
 	info := pipeline.TopicInfo{Topic: topic, Partitions: map[int32]pipeline.Range{},
-		RetentionMS: t.number("retention.ms", 7*24*3600*1000), MaxMessage: t.number("max.message.bytes", 1048588),
+		RetentionMS: t.number("retention.ms", 7*24*3600*1000), KeepBytes: t.number("retention.bytes", -1), MaxMessage: t.number("max.message.bytes", 1048588),
 		LogAppend: t.configs["message.timestamp.type"] == "LogAppendTime"}
 	info.Compacted = strings.Contains(t.configs["cleanup.policy"], "compact")
 	if info.Compacted && !strings.Contains(t.configs["cleanup.policy"], "delete") {
-		info.RetentionMS = -1
+		info.RetentionMS, info.KeepBytes = -1, -1
 	}
 	for p := range t.parts {
 		info.Partitions[int32(p)] = pipeline.Range{First: t.first[p], Next: t.end(int32(p))}
