@@ -160,6 +160,8 @@ func (db *DB) openSQLite(path string, o Options) error {
 		"_synchronous":  {"FULL"},
 		"_txlock":       {"immediate"}, // a state change is read-then-write: a deferred one fails at once when another wrote meanwhile
 		"_cache_size":   {"-65536"},
+		// Our statements are few and come again in each transaction; to compile one costs more than to run it over a row.
+		"_stmt_cache_size": {"64"},
 	}
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?"
 	w, err := sql.Open("sqlite3", name+q.Encode())

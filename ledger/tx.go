@@ -9,9 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"reprieve.dev/pipeline"
 )
 
@@ -137,54 +134,6 @@ func (t *Tx) Each(query string, args []any, f func(scan func(...any) error) erro
 		}
 	}
 	return t.db.fault("read", rows.Err())
-}
-
-// Insert writes many rows at once, the fastest way that the store has. A row that exists already fails the transaction.
-func (t *Tx) Insert(table string, columns []string, rows [][]any) error {
-	return t.InsertBeside(table, columns, rows)()
-}
-
-// InsertBeside is Insert while the caller computes something else: it must do nothing with the transaction, nor with the rows, before
-// it has called wait. On SQLite the rows are written at once.
-func (t *Tx) InsertBeside(table string, columns []string, rows [][]any) (wait func() error) {
-	if len(rows) == 0 {
-		return func() error { return nil }
-	}
-	for _, r := range rows {
-		bind(r)
-	}
-	if t.db.dialect != Postgres {
-		err := t.insertSQLite(table, columns, rows)
-		return func() error { return err }
-	}
-	done := make(chan error, 1)
-	go func() {
-		done <- t.conn.Raw(func(dc any) error {
-			_, err := dc.(*stdlib.Conn).Conn().CopyFrom(t.ctx, pgx.Identifier{table}, columns, pgx.CopyFromRows(rows))
-			return err
-		})
-	}()
-	return func() error { return t.db.fault("insert into "+table, <-done) }
-}
-
-func (t *Tx) insertSQLite(table string, columns []string, rows [][]any) error {
-	in, err := t.tx.PrepareContext(t.ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")")
-	if err != nil {
-		return t.db.fault("insert into "+table, err)
-	}
-	defer in.Close()
-	// The driver runs a statement that could be interrupted on a goroutine of its own, which costs more than a row does. So each row is
-	// written to its end, and whether to go on is asked between them.
-	whole := context.WithoutCancel(t.ctx)
-	for _, r := range rows {
-		if err := t.ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := in.ExecContext(whole, r...); err != nil {
-			return t.db.fault("insert into "+table, err)
-		}
-	}
-	return nil
 }
 
 // In is a condition "column is one of values" and its argument.

@@ -86,10 +86,24 @@ func (c *Cluster) Append(tp pipeline.TP, recs ...pipeline.Record) (next int64) {
 	return next
 }
 
-// append adds one record; mu is held.
+// Give is Append of records that are the cluster's from then on: it does not copy them.
+func (c *Cluster) Give(tp pipeline.TP, recs []pipeline.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range recs {
+		c.keep(tp, r, nil)
+	}
+	c.wake()
+}
+
+// append adds a copy of one record; mu is held.
 func (c *Cluster) append(tp pipeline.TP, r pipeline.Record, tx *transaction) int64 {
+	return c.keep(tp, r.Clone(), tx)
+}
+
+// keep adds one record as it is; mu is held.
+func (c *Cluster) keep(tp pipeline.TP, r pipeline.Record, tx *transaction) int64 {
 	t := c.topics[tp.Topic]
-	r = r.Clone()
 	r.Offset, r.TimeType, r.Trail = t.first[tp.Partition]+int64(len(t.parts[tp.Partition])), pipeline.TimeCreate, nil
 	if t.configs["message.timestamp.type"] == "LogAppendTime" {
 		r.TimeType, r.TimeMS = pipeline.TimeLogAppend, c.nowMS
@@ -163,6 +177,7 @@ func (c *Cluster) Trim(tp pipeline.TP, before int64) {
 	t := c.topics[tp.Topic]
 	n := min(before-t.first[tp.Partition], int64(len(t.parts[tp.Partition])))
 	if n > 0 {
+		clear(t.parts[tp.Partition][:n])
 		t.parts[tp.Partition] = t.parts[tp.Partition][n:]
 		t.first[tp.Partition] += n
 	}
