@@ -2,8 +2,6 @@ package custody
 
 import (
 	"encoding/binary"
-	"encoding/hex"
-	"strings"
 
 	"reprieve.dev/pipeline"
 	"reprieve.dev/seal"
@@ -85,10 +83,5 @@ func payloadDigest(k *seal.IdentityKey, key, value, headers []byte) []byte {
 	if value == nil {
 		marks[1] = 1
 	}
-	d := k.Digest(seal.LP([]byte("payload 1"), marks, key, value, headers))
-	sum, err := hex.DecodeString(d[strings.LastIndexByte(d, ':')+1:])
-	if err != nil {
-		panic(err) // our own text
-	}
-	return sum
+	return k.Sum(seal.LP([]byte("payload 1"), marks, key, value, headers))
 }

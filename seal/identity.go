@@ -35,6 +35,9 @@ func (k *IdentityKey) Digest(b []byte) string {
 	return string(hex.AppendEncode(text, k.macs.sum(sum[:0], b)))
 }
 
+// Sum is the 32 bytes that Digest spells, of b that is not nil.
+func (k *IdentityKey) Sum(b []byte) []byte { return k.macs.sum(make([]byte, 0, sha256.Size), b) }
+
 // QuarantineID is "q" and the base32 of the first 20 bytes of HMAC-SHA-256 over LP(fields...). Which fields, CONTRACTS 2
 // says.
 func (k *IdentityKey) QuarantineID(fields ...[]byte) string {

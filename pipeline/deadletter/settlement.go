@@ -207,7 +207,7 @@ func (s *Settlement) AppendMessage(m *pipeline.Message, topicPrefix string, ring
 	m.Value = value
 	m.Headers = append(m.Headers[:0], pipeline.Header{Name: headerV, Value: []byte("1")})
 	if ring != nil {
-		msg := signedText(nil, domainSettlement, m.Key, m.Value, m.Headers)
+		msg := signedText(domainSettlement, m.Key, m.Value, m.Headers)
 		m.Headers = append(m.Headers, pipeline.Header{Name: headerSig, Value: signature(ring, msg)})
 	}
 	return nil

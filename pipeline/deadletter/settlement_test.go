@@ -175,7 +175,7 @@ func TestSettlementModel(t *testing.T) {
 func resign(t *testing.T, m *pipeline.Message, ring *seal.Ring) {
 	t.Helper()
 	m.Headers = m.Headers[:1]
-	m.Headers = append(m.Headers, pipeline.Header{Name: headerSig, Value: signature(ring, signedText(nil, domainSettlement, m.Key, m.Value, m.Headers))})
+	m.Headers = append(m.Headers, pipeline.Header{Name: headerSig, Value: signature(ring, signedText(domainSettlement, m.Key, m.Value, m.Headers))})
 }
 
 func TestSettlementIsNotBelieved(t *testing.T) {

@@ -13,11 +13,15 @@ import (
 
 const sigVersion = "v1;"
 
-// signedText appends what a signature covers: LP(destination topic, key, sha256(value), then name and value of every
+// signedText is what a signature covers: LP(destination topic, key, sha256(value), then name and value of every
 // reprieve-* header and of the eight X- headers, sorted by name). reprieve-sig itself is left out, repeated names keep their
 // order, and a null has the length ffffffff, so that null is not empty here either.
-func signedText(dst []byte, topic string, key, value []byte, hs []pipeline.Header) []byte {
-	dst = seal.AppendLPText(dst, topic)
+func signedText(topic string, key, value []byte, hs []pipeline.Header) []byte {
+	room := len(topic) + len(key) + 128
+	for i := range hs {
+		room += len(hs[i].Name) + len(hs[i].Value) + 8
+	}
+	dst := seal.AppendLPText(make([]byte, 0, room), topic)
 	dst = appendNullable(dst, key)
 	dst = seal.AppendLPText(dst, seal.SHA256(value))
 	var few [48]int
@@ -70,8 +74,7 @@ func sign(m *pipeline.Message, r *seal.Ring) {
 	if r == nil {
 		return
 	}
-	var scratch [4096]byte
-	msg := signedText(scratch[:0], m.Topic, m.Key, m.Value, m.Headers)
+	msg := signedText(m.Topic, m.Key, m.Value, m.Headers)
 	m.Headers = append(m.Headers, pipeline.Header{Name: headerSig, Value: signature(r, msg)})
 }
 
@@ -89,6 +92,5 @@ func verify(topic string, rec *pipeline.Record, r *seal.Ring) bool {
 	if n != 1 || r == nil {
 		return false
 	}
-	var scratch [4096]byte
-	return checkSignature(r, sig, signedText(scratch[:0], topic, rec.Key, rec.Value, rec.Headers))
+	return checkSignature(r, sig, signedText(topic, rec.Key, rec.Value, rec.Headers))
 }
