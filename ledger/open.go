@@ -6,6 +6,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -17,7 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/mattn/go-sqlite3" // registers "sqlite3"
+	"github.com/mattn/go-sqlite3" // registers "sqlite3"
 
 	"reprieve.dev/pipeline"
 )
@@ -164,10 +165,7 @@ func (db *DB) openSQLite(path string, o Options) error {
 		"_stmt_cache_size": {"64"},
 	}
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?"
-	w, err := sql.Open("sqlite3", name+q.Encode())
-	if err != nil {
-		return db.fault("open", err)
-	}
+	w := sql.OpenDB(writing(name + q.Encode()))
 	w.SetMaxOpenConns(1) // writers of this process queue here, fairly; other processes by the busy timeout
 	q.Set("_txlock", "deferred")
 	q.Set("_query_only", "1")
@@ -182,6 +180,26 @@ func (db *DB) openSQLite(path string, o Options) error {
 	db.write, db.read = w, r
 	return nil
 }
+
+// writing makes connections to a SQLite file that write.
+type writing string
+
+// checkpointPages is how many pages of the write-ahead log are gathered before they are brought into the file: 32 MiB. SQLite's own
+// thousand are fewer than a batch of letters changes in a large ledger, so that each commit would wait for the file, too, and a page of
+// an index that the next batch changes again would be written each time.
+const checkpointPages = 8192
+
+// Connect opens one.
+func (w writing) Connect(context.Context) (driver.Conn, error) {
+	d := sqlite3.SQLiteDriver{ConnectHook: func(c *sqlite3.SQLiteConn) error {
+		_, err := c.Exec("PRAGMA wal_autocheckpoint = "+itoa(checkpointPages), nil)
+		return err
+	}}
+	return d.Open(string(w))
+}
+
+// Driver is the one that Connect asks.
+func (writing) Driver() driver.Driver { return &sqlite3.SQLiteDriver{} }
 
 func (db *DB) openPostgres(rawURL string, o Options) error {
 	db.dialect, db.place = Postgres, "postgres"
