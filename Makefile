@@ -17,7 +17,7 @@ build: ## build bin/reprieve
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/reprieve
 
 .PHONY: demo
-demo: build ## the main job on embedded defaults, told step by step (DEMO=once ends by itself)
+demo: build ## the main job on embedded defaults, told step by step (DEMO=once ends by itself; DEMO_DIR=folder, .demo if not said)
 	$(BIN) demo $(if $(filter once,$(DEMO)),--once) --dir $(or $(DEMO_DIR),.demo)
 
 .PHONY: test
