@@ -50,7 +50,7 @@ func (r *remote) call(ctx context.Context, at **process, p *process, w work, req
 		return nil, r.failure(pipeline.CodePluginTimeout, "no answer within the limit of a call", nil)
 	case code == codes.Unavailable || p.soonGone():
 		lost()
-		r.blame(1)
+		r.blame(p.costs())
 		exit, last := p.runner.exit(), p.runner.diary.last()
 		r.words = last
 		r.h.log.Warn("plugin crashed", "plugin", r.info.Ref(), "exit", exit, "records", n, "last", last)

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -125,10 +126,18 @@ func (d *Descriptor) Validate(n config.Node) config.Problems {
 	if d.Version != "" && !versionForm.MatchString(d.Version) {
 		add("version", "a version is major.minor.patch", "write it like 1.4.2")
 	}
+	for at, text := range map[string]string{"doc": d.Doc, "author": d.Author, "license": d.License} {
+		if strings.ContainsFunc(strings.TrimSpace(text), unshown) {
+			add(at, "it has characters that are no text and may make a terminal show something else", "write one line of plain text")
+		}
+	}
 	if d.Protocol != wire.Protocol {
 		add("protocol", "the host speaks protocol 1", "build the plugin against the library of this release")
 	}
 	for _, a := range d.Artifacts {
+		if at := filepath.Clean(a.Path); at == StoppedFile || strings.HasPrefix(at, DescriptorFile) {
+			add("artifacts", at+" is a name of the host's beside a program", "name the program otherwise")
+		}
 		if a.Path != "" && !filepath.IsLocal(a.Path) {
 			add("artifacts", "an artifact is a file below the folder of plugin.yaml", "write a path without .. and without a leading /")
 		}
@@ -150,6 +159,11 @@ func (d *Descriptor) Validate(n config.Node) config.Problems {
 		}
 	}
 	return ps
+}
+
+// unshown tells whether a character has no form of its own: controls, and what turns the direction of writing.
+func unshown(r rune) bool {
+	return unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // reservedEnv are names of the host, of the protocol and of the loader's debugging.

@@ -69,6 +69,31 @@ func TestADescriptorIsAFileOfItsOwnAndNotALargeOne(t *testing.T) {
 	}
 }
 
+func TestWhatADescriptorSaysIsTextAndNoNameOfTheHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		program, more string
+		ok            bool
+	}{
+		"a program":                      {"path: x", "", true},
+		"a program below":                {"path: bin/stopped", "", true},
+		"the file of a stop":             {"path: stopped", "", false},
+		"the same, written otherwise":    {"path: ./a/../stopped", "", false},
+		"its own descriptor":             {"path: plugin.yaml", "", false},
+		"a descriptor that comes":        {"path: plugin.yaml.new", "", false},
+		"words":                          {"path: x", "author: Åsa of Acme, \"one\"\n", true},
+		"an escape for terminals":        {"path: x", `author: "\e[2J trusted"` + "\n", false},
+		"a line that looks like another": {"path: x", `license: "MIT\nacme/y@1.0.0  verified"` + "\n", false},
+		"text that runs backwards":       {"path: x", `author: "\u202eemca"` + "\n", false},
+	} {
+		dir := described(t, c.program, c.more)
+		_, err := describe(dir)
+		var ps config.Problems
+		if c.ok != (err == nil) || !c.ok && !errors.As(err, &ps) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestLimitsThatAreAskedForHaveABound(t *testing.T) {
 	for limits, ok := range map[string]bool{"{files: 256}": true, "{files: 257}": false, "{files: -1}": false, "{threads: -1}": false} {
 		dir := described(t, "path: x", "limits: "+limits+"\n")

@@ -54,8 +54,19 @@ type Host struct {
 	mu      sync.Mutex
 	closed  bool
 	sealed  map[pipeline.Digest]*os.File
+	words   map[string]*allowance // by ref
 	remotes map[string]*remote
 	stopped map[string]*pipeline.Error // refs whose version is stopped
+}
+
+// wordsOf is what the processes of a version may write into the log.
+func (h *Host) wordsOf(ref string) *allowance {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.words[ref] == nil {
+		h.words[ref] = &allowance{clock: h.o.Clock}
+	}
+	return h.words[ref]
 }
 
 // maxRunning is how many processes (each with its witness) stay; the one that was used longest ago is ended.
@@ -121,7 +132,7 @@ func Open(ctx context.Context, o Options) (*Host, error) {
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodePluginSandbox, os.TempDir(), "no folder for the sockets of plugins can be made: %w", err)
 	}
-	h := &Host{o: o, room: rm, log: o.Log, redact: red.Text, spawner: sandbox.NewSpawner(), sealed: map[pipeline.Digest]*os.File{},
+	h := &Host{o: o, room: rm, log: o.Log, redact: red.Text, spawner: sandbox.NewSpawner(), sealed: map[pipeline.Digest]*os.File{}, words: map[string]*allowance{},
 		remotes: map[string]*remote{}, stopped: map[string]*pipeline.Error{}, closing: make(chan struct{})}
 	for _, l := range []sandbox.Level{sandbox.Isolated, sandbox.Restricted, sandbox.Process} {
 		if l == sandbox.Process && !o.Insecure {

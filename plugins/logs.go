@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"unicode"
+	"time"
+
+	"reprieve.dev/pipeline"
 )
 
 // What is kept of a plugin's diagnostics.
@@ -26,12 +28,43 @@ const ownLine = `{"@level":"debug","@message":"plugin address"`
 type diary struct {
 	log    *slog.Logger
 	redact func(string) string
-	flood  func() // ends who writes without end
+	flood  func()     // ends who writes without end
+	words  *allowance // of the version; nil: no limit
 
 	mu     sync.Mutex
 	read   int64
 	newest string // line
 	cause  string // the line that says why it ended, of a program in Go; what comes after it is where
+}
+
+// What all processes of a version together may write into the log: who ends and is started again says everything once more.
+const (
+	wordsMost   = 1 << 20 // bytes
+	wordsWithin = time.Minute
+)
+
+// allowance is what of that is left. Safe for concurrent use.
+type allowance struct {
+	clock pipeline.Clock
+
+	mu    sync.Mutex
+	since time.Time
+	used  int
+}
+
+// take tells whether n bytes are kept, and whether they are the first within the time that are not.
+func (a *allowance) take(n int) (kept, first bool) {
+	if a == nil {
+		return true, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := a.clock(); now.Sub(a.since) >= wordsWithin {
+		a.since, a.used = now, 0
+	}
+	was := a.used
+	a.used += n
+	return a.used <= wordsMost, was <= wordsMost
 }
 
 // drain reads r to its end as lines.
@@ -85,7 +118,12 @@ func (d *diary) line(b []byte, stream string) {
 		d.cause = text
 	}
 	d.mu.Unlock()
-	d.log.Info("plugin says", "stream", stream, "text", text)
+	switch kept, first := d.words.take(len(text)); {
+	case kept:
+		d.log.Info("plugin says", "stream", stream, "text", text)
+	case first:
+		d.log.Warn("plugin says more than is kept", "most", wordsMost, "within", wordsWithin)
+	}
 }
 
 // clean redacts first and cuts after, so that no half of a number is left that nobody knows.
@@ -93,7 +131,7 @@ func (d *diary) clean(s string) string {
 	s = strings.TrimRight(strings.ToValidUTF8(s[:min(len(s), lineMost)], "\uFFFD"), "\r\n")
 	s = d.redact(s)
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if unshown(r) {
 			return '\uFFFD'
 		}
 		return r

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -31,12 +32,15 @@ type process struct {
 	stdio  chan struct{}
 	codec  *frugal
 	served int // records
+
+	calls  atomic.Int32 // that are on their way
+	before atomic.Int64 // what it had computed when the last one ended, in ns
 }
 
 // start starts the program, shakes hands and asks what it is. Codes: ERR_PLUGIN_SANDBOX, ERR_PLUGIN_HANDSHAKE, ERR_PLUGIN_REFUSED.
 func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 	ref := pkg.Descriptor.Ref()
-	r := &runner{spawner: h.spawner, program: pkg.sealed, diary: &diary{log: h.log.With("plugin", ref), redact: h.redact},
+	r := &runner{spawner: h.spawner, program: pkg.sealed, diary: &diary{log: h.log.With("plugin", ref), redact: h.redact, words: h.wordsOf(ref)},
 		own: pkg.Artifact.Env, spec: pkg.spec(h.o.Limits), chatter: &h.chatter}
 	p := &process{ref: ref, runner: r, stdio: make(chan struct{}), codec: newFrugal()}
 	defer func() {
@@ -79,12 +83,13 @@ func (h *Host) start(ctx context.Context, pkg *loaded) (_ *process, err error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.running.Dial(ctx, r.socket) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(h.o.Output)), grpc.MaxCallSendMsgSize(wire.MessageMost), grpc.ForceCodecV2(p.codec)),
-		grpc.WithMaxHeaderListSize(64<<10), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))
+		grpc.WithUnaryInterceptor(p.busy), grpc.WithMaxHeaderListSize(64<<10), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))
 	if err != nil {
 		return nil, pipeline.Errorf(pipeline.CodePluginHandshake, ref, "%w", err)
 	}
 	p.client = wire.NewRepairTransformClient(p.conn)
 	go p.drainStdio(context.WithoutCancel(ctx))
+	go p.watchRest()
 	if p.about, err = p.client.Describe(start, &wire.DescribeRequest{}); err != nil {
 		return nil, p.startFailure(errors.New("it does not say what it is: "+r.diary.clean(err.Error())), false)
 	}
@@ -143,6 +148,9 @@ func (p *process) startFailure(err error, late bool) error {
 	return pipeline.Errorf(pipeline.CodePluginHandshake, p.ref, "%s", text)
 }
 
+// frameCosts is what a message that says nothing is counted as, in bytes.
+const frameCosts = 1024
+
 // drainStdio reads what go-plugin's own server keeps of standard output and standard error: without a reader such a plugin would
 // hang once its pipe is full. The message is {channel = 1; data = 2}; its generated type is internal to go-plugin.
 func (p *process) drainStdio(ctx context.Context) {
@@ -156,8 +164,10 @@ func (p *process) drainStdio(ctx context.Context) {
 		if stream.RecvMsg(&m) != nil {
 			return
 		}
-		out := false // the bytes are of standard output
-		for b := []byte(m.ProtoReflect().GetUnknown()); len(b) > 0; {
+		b := []byte(m.ProtoReflect().GetUnknown())
+		p.runner.diary.count(frameCosts + len(b)) // an empty message costs the host as well
+		out := false                              // the bytes are of standard output
+		for len(b) > 0 {
 			num, typ, n := protowire.ConsumeTag(b)
 			if n < 0 {
 				break

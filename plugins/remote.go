@@ -222,11 +222,14 @@ func (r *remote) repeat(ctx context.Context, w work, req, first proto.Message, n
 // running is the process in that place, started if there is none. A start that failed is not tried again before its back-off.
 func (r *remote) running(ctx context.Context, at **process) (*process, error) {
 	if p := *at; p != nil {
-		if !p.gone() {
+		if !p.gone() && !p.runner.wasEnded() {
 			return p, nil
 		}
-		p.end() // it ended between two calls: no record is to blame
+		r.blame(p.costs()) // it ended between two calls: no record is to blame, but the version is
+		exit, last := p.runner.exit(), p.runner.diary.last()
+		p.end()
 		*at = nil
+		r.h.log.Warn("plugin ended between two calls", "plugin", r.info.Ref(), "exit", exit, "last", last)
 	}
 	now := r.h.o.Clock()
 	if now.Before(r.notBefore) {
@@ -296,6 +299,14 @@ func (r *remote) blame(cost int) {
 
 func (r *remote) tired() bool {
 	return r.failures >= r.h.o.Failures && r.h.o.Clock().Sub(r.since) < r.window()
+}
+
+// costs is what the end of a process counts as.
+func (p *process) costs() int {
+	if p.runner.wasEnded() {
+		return timeoutCosts
+	}
+	return 1
 }
 
 func (r *remote) window() time.Duration { return time.Minute + 20*r.h.o.Call }

@@ -144,6 +144,13 @@ func (r *runner) ended(why string) {
 	}
 }
 
+// wasEnded tells whether the host ended the process for what it did.
+func (r *runner) wasEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.why != ""
+}
+
 // exit says how the process ended, or why it was ended.
 func (r *runner) exit() string {
 	r.mu.Lock()

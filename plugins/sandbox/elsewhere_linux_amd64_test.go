@@ -1,7 +1,11 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -9,33 +13,79 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAnEntryOfTheFirstStackIsFound(t *testing.T) {
-	words := func(vs ...uint64) (b []byte) {
-		for _, v := range vs {
-			b = binary.NativeEndian.AppendUint64(b, v)
+// The page by which a program reads the clock is struck out of what it is told at its start, and everything else is as it was: shown with
+// this program itself or, if it is linked, with its loader.
+func TestAProgramIsNotToldWhereTheClockIs(t *testing.T) {
+	if os.Getenv("TELL_WHAT_IT_WAS_TOLD") != "" {
+		told, err := unix.Auxv()
+		if err != nil {
+			t.Fatal(err)
 		}
-		return b
-	}
-	for name, c := range map[string]struct {
-		stack []byte
-		at    int
-		fails bool
-	}{
-		"two arguments and an environment": {words(2, 11, 12, 0, 21, 22, 23, 0, 3, 9, auxCalls, 0xabc, 0, 0), 8 * 10, false},
-		"nothing but the entry":            {words(0, 0, 0, auxCalls, 0xabc, 0, 0), 8 * 3, false},
-		"there is none":                    {words(1, 11, 0, 0, 3, 9, 0, 0), 0, false},
-		"a value that looks like it":       {words(1, 11, 0, 0, 3, auxCalls, 0, 0), 0, false},
-		"cut":                              {words(1, 11, 0, 0, 3), 0, true},
-		"no end of the environment":        {words(1, 11, 0, 5, 6, 7), 0, true},
-		"no stack":                         {words(1 << 60), 0, true},
-		"nothing":                          {nil, 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			at, err := auxEntry(c.stack, auxCalls)
-			if at != c.at || (err != nil) != c.fails {
-				t.Errorf("%d %v", at, err)
+		for _, pair := range told {
+			if pair[0] == 33 {
+				t.Error("it was told")
 			}
-		})
+		}
+		if len(told) < 10 || os.Getenv("TELL_WHAT_IT_WAS_TOLD") != "all of it" || time.Now().Year() < 2000 {
+			t.Error("it was told other things too", told)
+		}
+		fmt.Println("TOLD")
+		return
+	}
+	const run = "-test.run=^TestAProgramIsNotToldWhereTheClockIs$"
+	file, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := interpreter(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := func(change func(*os.File) (*os.File, error)) ([]byte, error) {
+		var files []*os.File // the program, and its loader
+		for _, text := range [][]byte{text, nil}[:1+len(loader)] {
+			if text == nil {
+				if text, err = os.ReadFile(loader[0]); err != nil {
+					t.Fatal(err)
+				}
+			} else if len(loader) > 0 { // names the one that it is given
+				name := make([]byte, len(loader[0]))
+				copy(name, "/proc/self/fd/4")
+				text = bytes.Replace(text, append([]byte(loader[0]), 0), append(name, 0), 1)
+			}
+			f, err := Seal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			files = append(files, f)
+		}
+		if files[len(loader)], err = change(files[len(loader)]); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { files[len(loader)].Close() })
+		cmd := exec.Command("/proc/self/fd/3", run)
+		cmd.ExtraFiles = files
+		cmd.Env = []string{"TELL_WHAT_IT_WAS_TOLD=all of it"}
+		return cmd.CombinedOutput()
+	}
+	if out, err := runs(withoutClock); err != nil || !strings.Contains(string(out), "TOLD") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := runs(func(f *os.File) (*os.File, error) { return f, nil }); err == nil || !strings.Contains(string(out), "it was told\n") {
+		t.Fatalf("unchanged it was not told: %v\n%s", err, out)
+	}
+}
+
+func TestWhatIsNoProgramHasNoClockToHide(t *testing.T) {
+	for name, text := range map[string]string{"nothing": "", "a script": "#!/bin/sh\n", "a head alone": "\x7fELF\x02\x01\x01", "an empty head": "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 57)} {
+		if edits, err := clockless(strings.NewReader(text), int64(len(text))); err == nil {
+			t.Errorf("%s: %v", name, edits)
+		}
 	}
 }
 

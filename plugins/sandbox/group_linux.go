@@ -194,6 +194,20 @@ func (c *controls) make(limits []setting) (*group, error) {
 	return g, nil
 }
 
+// killedForMemory is how many processes of the group were ended because it had more memory than it may have.
+func (g *group) killedForMemory() (n int) {
+	text, err := os.ReadFile(filepath.Join(g.dir, "memory.events"))
+	if err != nil {
+		return 0 // a group without that controller
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ = strconv.Atoi(strings.TrimSpace(rest)) // the kernel writes numbers
+		}
+	}
+	return n
+}
+
 // remove ends whatever is left in the group and removes it.
 func (g *group) remove() {
 	if g.file != nil {

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,10 +11,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTheGroupOfThisProcessIsFoundWhereItIsMounted(t *testing.T) {
@@ -168,7 +173,7 @@ func TestAStartHasAGroupOrSaysWhyNot(t *testing.T) {
 		t.Fatalf("limits %v, missing %v, groups in %q", did.Limits, did.Missing, s.controls.dir)
 	}
 	if !limited {
-		t.Skip("limits of memory and processes by a control group: ", did.Missing)
+		noGroups(t, fmt.Sprint(did.Missing))
 	}
 	ours := filepath.Join(s.controls.dir, fmt.Sprintf("%s%d-*", groupName, os.Getpid()))
 	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() { // it is removed when the process was reaped
@@ -180,4 +185,103 @@ func TestAStartHasAGroupOrSaysWhyNot(t *testing.T) {
 			t.Fatal("groups are left:", left)
 		}
 	}
+}
+
+// useUp is the program of the test below: it takes what limits of a process do not count, and says how much of it was to be had.
+func useUp(what string) {
+	switch what {
+	case "memory": // shared memory is not private memory
+		text, err := unix.Mmap(-1, 0, 1<<30, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
+		if err != nil {
+			fmt.Println("refused", err)
+			return
+		}
+		for i := 0; i < len(text); i += os.Getpagesize() {
+			text[i] = 1
+		}
+		fmt.Println("took all of it")
+	case "processes":
+		for n := 0; ; n++ {
+			pid, _, e := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+			if e == 0 && pid == 0 {
+				for {
+					unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0)
+				}
+			}
+			if e != 0 || n == 1000 {
+				fmt.Println("started", n)
+				return
+			}
+		}
+	}
+}
+
+// A program has no more memory and no more processes than its group may have, whatever limits of a process say. The level is the one
+// that leaves it everything else.
+func TestAProgramIsHeldToTheLimitsOfItsGroup(t *testing.T) {
+	if what := os.Getenv("USE_UP"); what != "" {
+		useUp(what)
+		return
+	}
+	s := NewSpawner()
+	defer s.Close()
+	if s.controls.dir == "" {
+		noGroups(t, s.controls.why)
+	}
+	file, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := Seal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	use := func(t *testing.T, what string) (said, end string) {
+		t.Helper()
+		r, err := s.Start(ctx, program, Spec{Level: Process, Args: []string{"test", "-test.run=^TestAProgramIsHeldToTheLimitsOfItsGroup$"},
+			Env: []string{"USE_UP=" + what}, Dir: t.TempDir(), Limits: Limits{Processes: 32}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		defer context.AfterFunc(ctx, r.Kill)()
+		dir := r.group.dir
+		text, err := bufio.NewReader(r.Stdout).ReadString('\n') // processes that it leaves hold the other end
+		if err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		<-r.Gone()
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("the group is left: %v", err)
+		}
+		return strings.TrimSpace(text), r.Exit()
+	}
+	t.Run("memory", func(t *testing.T) {
+		if said, end := use(t, "memory"); said != "" || !strings.Contains(end, "its control group") {
+			t.Errorf("it said %q and ended as %q", said, end)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		said, end := use(t, "processes")
+		number, found := strings.CutPrefix(said, "started ")
+		if n, err := strconv.Atoi(number); !found || err != nil || n > 32+groupThreads || n == 0 {
+			t.Errorf("it said %q and ended as %q", said, end)
+		}
+	})
+}
+
+// noGroups skips a test where there are no control groups with their controllers, unless this machine is declared to have them.
+func noGroups(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("REPRIEVE_TEST_GROUPS") != "" {
+		t.Fatal("this machine is declared to have control groups: ", why)
+	}
+	t.Skip("no limits by a control group here: ", why)
 }

@@ -56,10 +56,15 @@ func heldBytes(status []byte) (n int64) {
 
 // end kills the program for what it does, and keeps the reason for who asks how it ended.
 func (r *Running) end(why string) {
+	r.because(why)
+	r.Kill()
+}
+
+// because keeps the first reason of an end.
+func (r *Running) because(why string) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.why == "" {
 		r.why = why
 	}
-	r.mu.Unlock()
-	r.Kill()
 }

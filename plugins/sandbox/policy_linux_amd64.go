@@ -15,6 +15,12 @@ const (
 	fionbio  = 0x5421
 )
 
+// What arch_prctl may be asked for (asm/prctl.h).
+const (
+	archSetFS = 0x1002
+	archGetFS = 0x1003
+)
+
 // allowed are the calls that a server on one Unix socket needs. Which files openat may open is up to the root folder and Landlock.
 var allowed = []uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_CTL, unix.SYS_NANOSLEEP,
@@ -24,9 +30,9 @@ var allowed = []uint32{
 	unix.SYS_BRK, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CREATE, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_PIPE,
 	unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIME, unix.SYS_GETRANDOM, unix.SYS_LISTEN,
 	unix.SYS_ACCEPT4, unix.SYS_ACCEPT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN,
-	unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_GETUID,
+	unix.SYS_GETPID, unix.SYS_GETPPID, unix.SYS_GETTID, unix.SYS_GETUID,
 	unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_SCHED_GETAFFINITY, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_ARCH_PRCTL, unix.SYS_DUP,
+	unix.SYS_RESTART_SYSCALL, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SET_TID_ADDRESS, unix.SYS_DUP,
 	unix.SYS_DUP2, unix.SYS_DUP3, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_MEMBARRIER, unix.SYS_GETRLIMIT, unix.SYS_GETRUSAGE,
 	unix.SYS_SYSINFO, unix.SYS_MINCORE, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE, unix.SYS_SETITIMER,
 }
@@ -100,6 +106,10 @@ func policy(t terms) []rule {
 	}
 	option(unix.SYS_GETSOCKOPT, handingOptions)
 	option(unix.SYS_SETSOCKOPT, settingOptions)
+	for _, c := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_RECVFROM, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_RECVMSG, 2}} {
+		// Urgent bytes of Unix sockets: nobody needs them, and the kernel's way of keeping them has been a way into it.
+		rs = append(rs, rule{c.nr, bad, when(condition{c.flags, anySet, unix.MSG_OOB})}, rule{c.nr, actAllow, nil})
+	}
 	for _, c := range []uint64{unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL} {
 		rs = append(rs, rule{unix.SYS_FCNTL, actAllow, when(condition{1, equal, c})})
 	}
@@ -128,6 +138,10 @@ func policy(t terms) []rule {
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_NAME})},
 		rule{unix.SYS_PRCTL, actAllow, when(condition{0, equal, unix.PR_SET_VMA})},
 		rule{unix.SYS_EXECVEAT, actAllow, when(condition{0, equal, fdArtifact}, condition{4, equal, unix.AT_EMPTY_PATH})},
+		// The base of a thread's own memory, and no feature of the processor.
+		rule{unix.SYS_ARCH_PRCTL, actAllow, when(condition{0, equal, archSetFS})},
+		rule{unix.SYS_ARCH_PRCTL, actAllow, when(condition{0, equal, archGetFS})},
+		rule{unix.SYS_ARCH_PRCTL, actErrno(unix.EINVAL), nil},
 		// What interpreters set on files that they have open; nothing behind a file can be reached with these.
 		rule{unix.SYS_IOCTL, actAllow, when(condition{1, equal, fioclex})},
 		rule{unix.SYS_IOCTL, actAllow, when(condition{1, equal, fionclex})},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,6 @@ type Running struct {
 	dir      *os.File      // O_PATH of the socket folder
 	group    *group        // nil: none
 	answered chan struct{} // closed when nothing is asked any more; nil: nothing was
-	released chan struct{} // closed when nobody holds it at its first instruction any more; nil: nobody did
 	host     *os.File      // our end of the socket pair: open as long as we live
 	proc     *os.Process
 
@@ -36,21 +36,9 @@ type Running struct {
 	state  *os.ProcessState
 }
 
-// trapped is the reason of a wait that is none of an end (CLD_TRAPPED of asm-generic/siginfo.h).
-const trapped = 4
-
 // reap waits for the program and then ends whatever is left of its session, before its id can be anybody else's.
 func (r *Running) reap() {
-	for {
-		var about unix.Siginfo
-		switch err := unix.Waitid(unix.P_PID, r.PID, &about, unix.WEXITED|unix.WNOWAIT, nil); {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err == nil && about.Code == trapped && r.released != nil: // a stop of who is traced is told as well
-			<-r.released
-			continue
-		}
-		break
+	for errors.Is(unix.Waitid(unix.P_PID, r.PID, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 	r.mu.Lock()
 	_ = unix.Kill(-r.PID, unix.SIGKILL) // an empty group is the usual case
@@ -58,6 +46,9 @@ func (r *Running) reap() {
 	r.state, _ = r.proc.Wait() // the state of a process that has ended
 	r.mu.Unlock()
 	if r.group != nil {
+		if n := r.group.killedForMemory(); n > 0 {
+			r.because("it has more memory than its control group may have")
+		}
 		r.group.remove()
 	}
 	close(r.gone)
@@ -106,6 +97,21 @@ func (r *Running) Peak() string {
 		}
 	}
 	return ""
+}
+
+// CPU is how long the program has computed so far, on all processors together; 0 once it has ended.
+func (r *Running) CPU() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reaped {
+		return 0
+	}
+	const scheduled = 2 // the clock of a process is named by its number (linux/posix-timers.h)
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^r.PID)<<3|scheduled, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
 }
 
 // Close frees what the host holds of the program. Call it after Kill.

@@ -5,8 +5,8 @@
 // memory: what runs is what was verified (INV-PLUGIN-ARTIFACT). A level is had or the start is refused; it is never quietly
 // less (INV-PLUGIN-LEVEL). When the host dies, however it dies, the program dies (INV-PLUGIN-ORPHAN).
 //
-// Reading order: sandbox.go, start_linux.go, shim_linux.go, policy_linux_amd64.go, filter_linux.go, answers_linux.go, memory_linux.go,
-// probe_linux.go.
+// Reading order: sandbox.go, start_linux.go, shim_linux.go, policy_linux_amd64.go, filter_linux.go, answers_linux.go,
+// elsewhere_linux_amd64.go, group_linux.go, memory_linux.go, probe_linux.go.
 package sandbox
 
 import (

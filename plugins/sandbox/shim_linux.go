@@ -313,9 +313,6 @@ func (s *shim) become(dir string) error {
 				return err
 			}
 		}
-		if err := traceMe(); err != nil {
-			return err
-		}
 	}
 	// Memory last: between it and the program there is one call, so that no other thread of ours meets the limit.
 	set := func(memory bool) error {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -17,24 +18,65 @@ import (
 
 // Seal copies a program into memory that nobody can change and that programs are executed from.
 func Seal(program []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("plugin", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	return sealed(func(f *os.File) error {
+		_, err := f.Write(program)
+		return err
+	})
+}
+
+func sealed(fill func(*os.File) error) (_ *os.File, err error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("plugin", flags|unix.MFD_EXEC) // a system may have it that memory is not executed unless it is asked for
+	if errors.Is(err, unix.EINVAL) {                           // before Linux 6.3 there was no need to ask
+		fd, err = unix.MemfdCreate("plugin", flags)
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	f := os.NewFile(uintptr(fd), "plugin")
-	if _, err := f.Write(program); err != nil {
-		f.Close()
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if err := fill(f); err != nil {
 		return nil, err
 	}
 	if err := f.Chmod(0o555); err != nil {
-		f.Close()
 		return nil, err
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
-		f.Close()
 		return nil, os.NewSyscallError("seal", err)
 	}
 	return f, nil
+}
+
+// withoutClock is a copy of a sealed program that has to ask for the time.
+func withoutClock(program *os.File) (*os.File, error) {
+	st, err := program.Stat()
+	if err != nil {
+		return nil, err
+	}
+	whole := io.NewSectionReader(program, 0, st.Size()) // the file is shared with other starts: its position belongs to nobody
+	edits, err := clockless(whole, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	return sealed(func(f *os.File) error {
+		if _, err := io.Copy(f, whole); err != nil {
+			return err
+		}
+		return apply(f, edits)
+	})
+}
+
+func apply(f io.WriterAt, edits []edit) error {
+	for _, e := range edits {
+		if _, err := f.WriteAt(e.text, e.at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Spawner starts programs from one thread that lives as long as it: the kernel ends them when that thread ends.
@@ -158,15 +200,18 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	}
 	specw.Close()
 
+	if o.Elsewhere != nil && o.Tree == nil { // in a tree the shim does it, to the loader
+		if program, err = withoutClock(program); err != nil {
+			return nil, nil, refused(o.Level, elsewhere, err)
+		}
+		opened = append(opened, program)
+	}
 	sys, err := attributes(&o.Spec)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Its folder is none of the host's, whose path it could ask for.
 	attr := &os.ProcAttr{Dir: "/", Env: []string{}, Files: []*os.File{null, outw, errw, specr, program, reportw, theirs}, Sys: sys}
-	if o.Elsewhere != nil { // a signal of the shim's own runtime would stop it where nobody waits for it
-		attr.Env = []string{"GODEBUG=asyncpreemptoff=1"}
-	}
 	limits := settings(&o.Spec)
 	group, without := s.group(limits)
 	var proc *os.Process
@@ -199,10 +244,6 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 		return nil, nil, refused(o.Level, "start a process with its namespaces", err)
 	}
 	r := &Running{PID: proc.Pid, Stdout: stdout, Stderr: stderr, level: o.Level, host: host, proc: proc, group: group, gone: make(chan struct{})}
-	if o.Elsewhere != nil {
-		r.released = make(chan struct{})
-		defer close(r.released)
-	}
 	go r.reap()
 	for _, f := range opened {
 		f.Close()
@@ -212,7 +253,7 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	defer stop()
 	proof, err := r.converse(report, &o)
 	if err == nil && o.Elsewhere != nil {
-		err = s.release(r)
+		err = r.canBeTold()
 	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
@@ -234,14 +275,16 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 	return r, proof, nil
 }
 
-// release lets a program go that waits to be taken elsewhere.
-func (s *Spawner) release(r *Running) error {
-	done := make(chan error, 1)
-	s.jobs <- func() { done <- hideClock(r.PID) }
-	if err := <-done; err != nil {
+// canBeTold tells whether the host may write into the memory of the program, as answers to its questions need.
+func (r *Running) canBeTold() error {
+	mem, err := os.OpenFile("/proc/"+strconv.Itoa(r.PID)+"/mem", os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrPermission) {
 		return refused(r.level, elsewhere, err)
 	}
-	return nil
+	if err == nil {
+		mem.Close()
+	}
+	return nil // one that has ended already is told nothing
 }
 
 // elsewhere is the step of a start that is about Elsewhere.

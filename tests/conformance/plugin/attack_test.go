@@ -160,7 +160,8 @@ func TestTheRecordThatHurtsIsFoundAndTheOthersAreRepaired(t *testing.T) {
 		"big": pipeline.CodePluginAnswer, "lie: count": pipeline.CodePluginAnswer, "lie: more": pipeline.CodePluginAnswer, "lie: item": pipeline.CodePluginAnswer,
 		"lie: late": pipeline.CodePluginTimeout, "lie: batch": pipeline.CodePluginAnswer, "lie: outcome": pipeline.CodePluginAnswer, "lie: unchanged": pipeline.CodePluginAnswer,
 		"lie: report": pipeline.CodePluginAnswer, "lie: path": pipeline.CodePluginAnswer, "lie: card": pipeline.CodePluginAnswer,
-		"lie: empties": pipeline.CodePluginAnswer,
+		"lie: empties": pipeline.CodePluginAnswer, "lie: varint": pipeline.CodePluginAnswer, "lie: deep": pipeline.CodePluginAnswer, "lie: open": pipeline.CodePluginAnswer,
+		"lie: utf8": pipeline.CodePluginAnswer, "lie: unknown": pipeline.CodePluginAnswer, "lie: headers": pipeline.CodePluginAnswer,
 	} {
 		t.Run(value, func(t *testing.T) {
 			values := make([]string, 20)

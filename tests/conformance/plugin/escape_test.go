@@ -30,6 +30,13 @@ var escapes = map[string]outcome{
 	"pidfd-peer": killed, "sockfilter": killed, "sockfilter-high": killed, "parent": killed, "group": killed, "traced": killed, "neighbour": killed,
 	"memfd": killed, "own-program": blocked, "standard": blocked, "inotify": blocked, "fanotify": killed, "dnotify": blocked, "lease": blocked, "setns": killed,
 	"setsid": killed, "core-pattern": blocked, "sysrq": blocked, "realtime": blocked, "priority": blocked, "move-pages": blocked, "ioports": blocked,
+	"bpf": killed, "perf": killed, "clone3": blocked, "pidfd-getfd": killed, "vmwrite": killed, "ring-enter": killed, "ring-register": killed, "advise-others": killed,
+	"secret-memory": killed, "mount-anew": killed, "open-tree": killed, "compare": killed, "landlock-self": blocked, "filter-prctl": blocked, "gain-again": blocked,
+	"keep": blocked, "ambient": blocked, "foster": blocked, "own-map": blocked, "speculate": blocked, "tagged": blocked, "wide-registers": blocked,
+	"splice": blocked, "vmsplice": blocked, "tee": blocked, "many-messages": blocked, "shadow-stack": blocked, "list-mounts": blocked, "stat-mount": blocked,
+	"modules": blocked, "statx": blocked, "chdir": blocked, "umask": blocked, "lock-memory": blocked, "tomorrow": blocked, "urgent": killed,
+	"urgent-message": killed, "inherited": blocked, "sysfs": blocked, "kernel-log": blocked, "other-stack": blocked,
+
 	"segments": blocked, "personality": blocked, "vhangup": blocked, "hostname": blocked, "quota": blocked, "reap": blocked,
 }
 

@@ -110,3 +110,25 @@ func TestAPackedInterpreterIsContained(t *testing.T) {
 		}
 	})
 }
+
+// Elsewhere it is the loader of a packed root folder that hides the clock from the interpreter.
+func TestAPackedInterpreterThatLooksAtTheDateIsFound(t *testing.T) {
+	dir := packedVillain(t)
+	f, err := os.OpenFile(filepath.Join(dir, plugins.DescriptorFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("vectors:\n  - {name: v, value: year, expect: fixed}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rep := conform(t, dir, 60*time.Second, 20*time.Second)
+	if skips(rep, elsewhere) {
+		t.Skip("another time cannot be had here")
+	}
+	if rep.OK || !strings.Contains(failed(rep), elsewhere+": in ") {
+		t.Fatalf("found only:\n%s", failed(rep))
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"reprieve.dev/plugins/sdk"
 )
@@ -158,6 +159,30 @@ func (v *villain) Repair(e *sdk.Envelope) sdk.Result {
 		if calls++; calls > 40 {
 			return sdk.Repaired().SetValue(fmt.Append(nil, calls))
 		}
+	case "computes-on": // it answers, and goes on for itself
+		for range 4 {
+			go func() {
+				for {
+				}
+			}()
+		}
+	case "spends": // so much of a processor's time, which is its own to spend while it is asked
+		d, _ := time.ParseDuration(arg)
+		spent := func() time.Duration {
+			var used syscall.Timespec
+			syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, 2, uintptr(unsafe.Pointer(&used)), 0)
+			return time.Duration(used.Nano())
+		}
+		for from := spent(); spent()-from < d; {
+		}
+	case "says-much": // and ends, to begin again with nothing said
+		for range 900 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("many words ", 93))
+		}
+		os.Exit(8)
+	case "stdio":
+		floodStdio(arg)
+		time.Sleep(time.Hour)
 	case "silent rejection":
 		return sdk.Rejected("")
 	case "raw-stdout":

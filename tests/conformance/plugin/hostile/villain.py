@@ -102,9 +102,11 @@ def exit_():
 
 class Villain(plugin.Transform):
     def repair(self, e):
-        verb, _, arg = e.value.decode().partition(": ")
+        verb, _, arg = (e.value or b"").decode(errors="replace").partition(": ")
         if verb == "see":
             return plugin.repaired(value=" ".join(sorted(os.listdir(arg))).encode())
+        if verb == "year":  # past the fixed time of the library
+            return plugin.repaired(value=str(time.gmtime().tm_year).encode())
         if verb == "probe":
             return plugin.repaired(value=("%s %s" % (time.time(), random.random())).encode())
         if verb in ATTACKS:
