@@ -136,6 +136,8 @@ func (w *needWalk) read(ctx context.Context, who Actor, tenant, after string) (l
 			cond += " AND i.tenant = ?"
 			args = append(args, tenant)
 		}
+		may, more := w.mayNeed(tx)
+		cond, args = cond+" AND "+may, append(slices.Clone(args), more...)
 		kids := map[string]bool{}
 		if err := tx.Each(`SELECT i.id, i.tenant, i.owner, i.pipeline, i.class, i.code, i.cluster, i.topic, i.partition, i.source_offset, i.original_ms, i.at_topic, i.at_partition, i.at_offset,
 			i.quarantined_ms, coalesce(i.last_seen_ms, i.quarantined_ms), coalesce(i.expires_ms, 0), i.legal_hold, i.schema_ref, i.faithful, i.digest_faithful, i.enc, coalesce(i.data_class, ''), coalesce(i.keep_ms, 0), v.digest, v.enc
@@ -163,6 +165,26 @@ func (w *needWalk) read(ctx context.Context, who Actor, tenant, after string) (l
 		return missingKeys(tx, slices.Sorted(maps.Keys(kids)), list)
 	})
 	return list, err
+}
+
+// mayNeed leaves to the ledger what needs nothing for certain: bytes that stand in the ledger alone, open, for longer than anybody is
+// warned, in a schema that was asked for and is there. Of very many items these are most.
+func (w *needWalk) mayNeed(tx *ledger.Tx) (string, []any) {
+	shortest := w.r.shortest().Milliseconds()
+	cond := `(i.faithful <> 'inline' OR i.enc <> '' OR v.item IS NOT NULL
+		OR coalesce(i.expires_ms, i.quarantined_ms + CASE WHEN i.keep_ms < ? THEN i.keep_ms ELSE ? END) <= ?`
+	args := []any{shortest, shortest, w.nowMS + w.r.warning().Milliseconds()}
+	if w.c.schemas == nil {
+		return cond + ")", args
+	}
+	var there []string
+	for k, a := range w.schemas {
+		if a.known || a.err != nil { // what could not be asked was said
+			there = append(there, k.pipeline+"\n"+k.schema)
+		}
+	}
+	in, arg := tx.In("i.pipeline || '\n' || i.schema_ref", there)
+	return cond + " OR i.schema_ref LIKE '%:%' AND i.code <> ? AND NOT (" + in + "))", append(args, pipeline.CodeSchemaUnknown, arg)
 }
 
 // kids are the keys that the sealed bytes of an item need.

@@ -231,3 +231,55 @@ func TestATopicThatDropsBySizeIsSaid(t *testing.T) {
 		look(forever, "960h0m0s: source sized of acme, 2: ALERT_RETENTION_OUTLIVED", byAge)
 	})
 }
+
+// What needs nothing is left out by the ledger once its schema was asked for: of many more items than are read at once, each that outlives
+// something is found all the same, and each question is put once.
+func TestOfManyItemsEachThatOutlivesIsFound(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		cl, _ := keeping(t, e)
+		asked := map[string]int{}
+		items := e.Again(e.DB, func(o *custody.Options) {
+			o.Source = func(string) (pipeline.Log, bool) { return cl.Log(nil), true }
+			o.Schemas = func(_ context.Context, _, schema string) (bool, error) {
+				asked[schema]++
+				return schema != "avro:9", nil
+			}
+		})
+		const n = 5000
+		for at := int64(0); at < n; at += 1000 {
+			list := e.Arrivals(at, at+1000)
+			for i := range list {
+				switch l := list[i].Letter; {
+				case i%100 == 1:
+					l.Schema = "avro:9"
+				case i%100 == 2:
+					l.Faithful, l.Original = deadletter.Source, pipeline.Position{TP: pipeline.TP{Topic: "20d"}, Offset: int64(i) % 20}
+					l.At = l.Original
+				case i%100 == 3:
+					l.Enc = "hpke1;tzzz.1;x"
+				}
+			}
+			if _, err := e.Items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{"gone: key tzzz.1 of acme, 50: ERR_KEY_UNKNOWN", "gone: schema avro:9 of acme, 50: ERR_SCHEMA_UNKNOWN", "480h0m0s: source 20d of acme, 50: ALERT_RETENTION_OUTLIVED"}
+		for range 2 { // and once more when every payload ends soon
+			got, err := items.Needs(e.Ctx, custodytest.Operator, custody.Retention{}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lines := needLines(t, got); !slices.Equal(lines, want) {
+				t.Errorf("got\n%q\nwant\n%q", lines, want)
+			}
+			e.Turn(25*24*time.Hour + 2*time.Hour)
+			want[2] = "any time: source 20d of acme, 50: ALERT_RETENTION_OUTLIVED"
+			if len(want) == 3 {
+				want = append(want, "720h0m0s: payload  of acme, 4850: ALERT_RETENTION_ENDING")
+			}
+		}
+		if asked["avro:7"] != 2 || asked["avro:9"] != 2 {
+			t.Errorf("%v", asked)
+		}
+	})
+}
