@@ -82,6 +82,9 @@ func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal
 
 // bare is the letter of m without what makes it large; nil: m is no letter of ours.
 func bare(m *pipeline.Message, ring *seal.Ring) *pipeline.Message {
+	if _, err := deadletter.ParseVaulted(m.Topic, &pipeline.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}, ring); err == nil {
+		return nil // its value is all there is of it
+	}
 	l, err := deadletter.Parse(m.Topic, &pipeline.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}, ring)
 	if err != nil || l.Dialect != deadletter.Reprieve || l.Forged || l.Value == nil {
 		return nil

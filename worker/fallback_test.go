@@ -124,6 +124,22 @@ func TestFallbackStoresKeepLettersUntilTheirTopicTakesThem(t *testing.T) {
 				if err != nil || l.Value != nil || l.Item != deadletter.ItemOf(&x.Msgs[0]) || l.Faithful != deadletter.Source {
 					t.Errorf("%+v %v", l, err)
 				}
+
+				// What is too large for its vault stays in the store: these are the only bytes of it.
+				kept := pipeline.Message{Topic: deadletter.VaultTopic(topic), Partition: -1}
+				deadletter.AppendVaulted(&kept, &deadletter.Vaulted{Item: "large", Pipeline: c.Name, Enc: "hpke1;kid", Sealed: []byte("sealed")}, e.Ring)
+				if err := sink.Send(&pipeline.Sending{Msgs: []pipeline.Message{kept}}); err != nil {
+					t.Fatal(err)
+				}
+				<-sink.Done()
+				cl.CreateTopic(kept.Topic, 1, nil)
+				cl.Refuse(kept.Topic, pipeline.CodeTooLarge, 1)
+				if n, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring); err != nil || n != 0 {
+					t.Errorf("%d published, %v", n, err)
+				}
+				if left, err := store.List(e.Ctx, c.Name, nil, 10); err != nil || len(left) != 1 || len(cl.All(kept.Topic)) != 0 {
+					t.Errorf("%d in the store, %d on the vault topic, %v", len(left), len(cl.All(kept.Topic)), err)
+				}
 			})
 		}
 	})
