@@ -54,4 +54,4 @@ lint: ## gofmt, go vet, staticcheck, go.mod tidy
 
 .PHONY: clean
 clean: ## remove what was built and the demo folder
-	rm -rf bin .demo bench-results.jsonl drill-audit.json
+	rm -rf bin .demo reprieve-demo bench-results.jsonl drill-audit.json

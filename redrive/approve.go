@@ -157,6 +157,14 @@ func (s *Service) Deny(ctx context.Context, who custody.Actor, digest pipeline.D
 		}
 		switch row.State {
 		case StatePlanned, StateDryRun, StateApproved:
+		case StateStopped: // what it did has an end; what it did not send is free for another plan
+			c, err := counts(tx, digest, run.m.Tenant)
+			if err != nil {
+				return err
+			}
+			if n := c.Sending + c.Sent + c.Forwarded; n > 0 {
+				return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "of %d items that were sent it is not known what became", n).With("Wait, or answer for them; see reprieve redrive status.")
+			}
 		default:
 			return pipeline.Errorf(pipeline.CodeRedriveState, string(digest), "it is %s", row.State)
 		}

@@ -230,6 +230,63 @@ func TestRepairResultsPerItem(t *testing.T) {
 	})
 }
 
+// Of two who selected the same items before either repaired them, the second repairs nothing unseen.
+func TestARepairIsNotReplacedByAnOlderSelection(t *testing.T) {
+	eachBench(t, func(t *testing.T, b *bench) {
+		ids := b.ready(3)
+		repair := func(s custody.Snapshot, currency string) *Repaired {
+			t.Helper()
+			b.Turn(time.Second)
+			r, err := b.svc.Repair(b.Ctx, custodytest.Operator, RepairRequest{Pipeline: "billing", Snapshot: s.ID, Count: s.Count, Digest: string(s.Digest), Ref: "set@1.0.0",
+				Config: []byte(`{"values":{"/currency":"` + currency + `"}}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		first, second := b.snapshot("state=TRIAGED"), b.snapshot("state=TRIAGED")
+		if r := repair(first, "EUR"); r.Changed != 3 {
+			t.Fatalf("%+v", r)
+		}
+		if r := repair(second, "USD"); r.Changed != 0 || r.Skipped != 3 || r.Items[0].Code != pipeline.CodeStateChanged {
+			t.Errorf("%+v", r)
+		}
+		if s := b.Show(t, ids[0]); len(s.Repairs) != 1 {
+			t.Errorf("%d repairs", len(s.Repairs))
+		}
+		b.Turn(time.Second)
+		if r := repair(b.snapshot("state=REPAIRED"), "USD"); r.Changed != 3 {
+			t.Errorf("whoever saw the first repair makes it anew: %+v", r)
+		}
+	})
+}
+
+// A run that stopped because its canary came back can be closed; what it did not send is free for another plan.
+func TestAFailedRunCanBeClosed(t *testing.T) {
+	b := newBench(t, sqliteStore(t))
+	b.ready(12)
+	p := b.plan()
+	b.approve(p)
+	b.outcome = func(*pipeline.Trail) pipeline.Result { return pipeline.FailedOutcome }
+	st, err := b.svc.Run(b.Ctx, custodytest.Operator, p.Digest)
+	wantCode(t, err, pipeline.CodeRedriveThreshold)
+	if !st.Failed() || st.Counts.Planned == 0 {
+		t.Fatalf("%s %+v", st.State, st.Counts)
+	}
+	if err := b.svc.Deny(b.Ctx, b.anton, p.Digest, "the cause is not mended"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.svc.Run(b.Ctx, custodytest.Operator, p.Digest); err == nil {
+		t.Error("it runs again")
+	}
+	again := b.plan()
+	b.approve(again)
+	b.outcome = nil
+	if st := b.run(again); st.State != StateDone {
+		t.Errorf("%s %+v", st.State, st.Counts)
+	}
+}
+
 // A repair that is made anew between plan and run is not what was approved.
 func TestRepairChangedAfterThePlanIsNotSent(t *testing.T) {
 	b := newBench(t, sqliteStore(t))

@@ -21,6 +21,8 @@ type RepairRequest struct {
 	Config   []byte // JSON
 	Intent   string // declared reason when the repair may change the key or an identity field
 	Change   []string
+
+	frozenMS int64 // when the snapshot was taken; 0: the items were named
 }
 
 // Repaired says what a repair did: Changed + Failed + Skipped = Selected.
@@ -91,6 +93,7 @@ func (s *Service) Repair(ctx context.Context, who custody.Actor, req RepairReque
 	if req.Count >= 0 && req.Count != snap.Count || req.Digest != "" && req.Digest != string(snap.Digest) {
 		return nil, pipeline.Errorf(pipeline.CodeSnapshotChanged, req.Snapshot, "its count or its digest is not the one that was named")
 	}
+	req.frozenMS = snap.CreatedMS
 	return out, s.items.SnapshotItems(ctx, req.Snapshot, repairChunk, each)
 }
 
@@ -133,6 +136,9 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 		case it.State != custody.Triaged && it.State != custody.Repaired:
 			fail(id, pipeline.CodeStateInvalid, "it is "+string(it.State))
 			continue
+		case it.State == custody.Repaired && req.frozenMS > 0 && it.ChangedMS > req.frozenMS: // whoever selected it did not see that
+			fail(id, pipeline.CodeStateChanged, "it was repaired after it was selected")
+			continue
 		}
 		list = append(list, it)
 	}
@@ -172,7 +178,22 @@ func (s *Service) repairChunk(ctx context.Context, who custody.Actor, t *Target,
 	var skips []custody.Skip
 	if len(repairs) > 0 {
 		if err := s.db.Write(ctx, func(tx *ledger.Tx) (err error) {
-			stored, skips, err = s.items.StoreRepairs(tx, who, repairs)
+			stored, skips = nil, nil // a transaction may be begun again
+			now, err := s.items.Lock(tx, ids)
+			if err != nil {
+				return err
+			}
+			same := repairs[:0:0]
+			for _, r := range repairs {
+				if it := now[r.Item]; it != nil && it.Repair != items[r.Item].Repair {
+					skips = append(skips, custody.Skip{Item: r.Item, State: it.State, Code: pipeline.CodeStateChanged, Text: "somebody else repaired it meanwhile"})
+					continue
+				}
+				same = append(same, r)
+			}
+			var not []custody.Skip
+			stored, not, err = s.items.StoreRepairs(tx, who, same)
+			skips = append(skips, not...)
 			return err
 		}); err != nil {
 			return err

@@ -351,7 +351,7 @@ func (e *executor) end(ctx context.Context, cause error) error {
 	case code == pipeline.CodeRedriveUncertain:
 		state, detail = StateUnclear, text(cause)
 	case errors.Is(cause, context.Canceled):
-		detail = "paused: run it again to go on"
+		detail = detailPaused
 	default:
 		detail = text(cause)
 	}

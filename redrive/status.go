@@ -29,6 +29,13 @@ type Status struct {
 	Created   string          `json:"created"`
 }
 
+const detailPaused = "paused: run it again to go on"
+
+// Failed tells that items came back and the run was stopped for it: to run it again stops it again, until their cause is mended.
+func (st *Status) Failed() bool {
+	return st.State == StateStopped && st.Counts.Returned > 0 && st.Detail != detailPaused
+}
+
 // Status reads where a manifest stands. Codes: ERR_MANIFEST_UNKNOWN, ERR_PERMISSION_DENIED, ERR_TENANT_FORBIDDEN.
 func (s *Service) Status(ctx context.Context, who custody.Actor, digest pipeline.Digest) (*Status, error) {
 	o, err := s.open(ctx, who, custody.PermRead, digest)

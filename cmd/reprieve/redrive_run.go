@@ -180,6 +180,10 @@ func (a *app) begun(ctx context.Context, d *desk, rd *worker.Desk, name string) 
 		if st.State.Final() || st.State == redrive.StatePlanned || st.State == redrive.StateSettling || st.Manifest.Requester != d.who.Subject {
 			continue
 		}
+		if st.Failed() { // it would only stop again, and everybody else's items with it
+			writeLine(a.err, "passing over %s, which was stopped: %s; next: %s", string(st.Digest)[7:19], harmless(st.Detail), afterStatus(st))
+			continue
+		}
 		writeLine(a.err, "going on with %s, which is %s", string(st.Digest)[7:19], st.State)
 		out = append(out, st.Digest)
 	}

@@ -112,6 +112,9 @@ func afterStatus(st *redrive.Status) string {
 		return "another person lifts the halt, two people one of all pipelines: reprieve redrive lift --reason ... --credential THEIR-KEY"
 	case st.State == redrive.StateUnclear:
 		return "reprieve redrive resume " + short
+	case st.Failed():
+		return "look at what failed again (reprieve quarantine groups) and mend it; then plan it anew, and close this one: reprieve redrive deny " + short +
+			" --reason ... --credential THEIR-KEY"
 	case st.State == redrive.StateApproved, st.State == redrive.StateStopped:
 		return "reprieve redrive run " + short
 	case st.Executor == "" && st.State != redrive.StateSettling:

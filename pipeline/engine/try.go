@@ -70,7 +70,7 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 			r.Failure, r.Decision = &b.Failures()[next], w.decisions[next]
 			next++
 		}
-		if slices.Contains(w.hidden, int32(i)) {
+		if slices.Contains(w.hidden, int32(i)) || r.View != nil && (r.Failure != nil || r.Held || r.Stalled != nil) && !t.shows(b.TP.Topic, &r) {
 			r.View = nil
 		}
 		if l, ok := refused[int32(i)]; ok {
@@ -92,6 +92,12 @@ func (t *Trial) Try(ctx context.Context, b *pipeline.Batch, each func(Tried) err
 		}
 	}
 	return nil
+}
+
+// shows makes the view of a record that did not get to its end read what may be shown: the redact stage may not have seen it.
+func (t *Trial) shows(topic string, r *Tried) bool {
+	_, err := t.o.Sanitize.Sanitize(topic, r.Record, r.View)
+	return err == nil
 }
 
 // lowered is a record whose call was refused.
