@@ -22,7 +22,7 @@ func ParseRate(s string) (Rate, error) {
 		unit = "s"
 	}
 	if !ok || err != nil || unit != "s" || v <= 0 {
-		return 0, pipeline.Errorf(pipeline.CodeRedriveRate, s, "a rate is a whole number of attempts a second").With("Write it with its time, as in 50/s.")
+		return 0, pipeline.Errorf(pipeline.CodeInputInvalid, s, "a rate is a whole number of attempts a second, above 0").With("Write it with its time, as in 50/s or 600/m.")
 	}
 	return Rate(v), nil
 }

@@ -71,6 +71,11 @@ func (s *Service) plan(ctx context.Context, who custody.Actor, req PlanRequest) 
 	if req.Ticket == "" {
 		return nil, "", pipeline.Errorf(pipeline.CodeTicketMissing, req.Snapshot, "a redrive needs a ticket")
 	}
+	for _, f := range []struct{ name, value, only string }{{"unconfirmed", req.Unconfirmed, accepted}, {"horizon", req.Horizon, accepted}, {"loop", req.Loop, accepted}, {"identity", req.Identity, identityNew}} {
+		if f.value != "" && f.value != f.only {
+			return nil, "", pipeline.Errorf(pipeline.CodeInputInvalid, req.Snapshot, "%s is %q or left out, not %q", f.name, f.only, f.value).With("Write it as told, or leave it out.")
+		}
+	}
 	t, err := s.target(req.Pipeline)
 	if err != nil {
 		return nil, "", err

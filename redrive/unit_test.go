@@ -171,7 +171,7 @@ func TestParseRate(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "50", "0/s", "-1/s", "1.5/s", "50/h", "61/m", "50/s ", "99999999999/s"} {
-		if _, err := ParseRate(bad); pipeline.CodeOf(err) != pipeline.CodeRedriveRate {
+		if _, err := ParseRate(bad); pipeline.CodeOf(err) != pipeline.CodeInputInvalid {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

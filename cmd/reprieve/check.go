@@ -76,6 +76,7 @@ func (a *app) checkCmd() *cobra.Command {
 		Example: "  reprieve check\n  reprieve check pipelines/billing.yaml --questions",
 		RunE: func(_ *cobra.Command, args []string) error {
 			plan, ps := worker.Load(a.files(args), worker.Kinds(), a.optionsAt(a.file))
+			ps = ps.Sorted() // a policy that several pipelines name is read for each
 			out := checked{OK: len(ps) == 0, Problems: ps}
 			if ps == nil {
 				out.Problems = config.Problems{}

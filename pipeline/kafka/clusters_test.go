@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -132,6 +133,31 @@ func everyCompression(t *testing.T, at string) {
 				t.Errorf("records changed on their way (-written +read):\n%s", d)
 			}
 		})
+	}
+}
+
+// How large a message may be is what its topic says, not what the client library thinks.
+func TestATopicSaysHowLargeAMessageMayBe(t *testing.T) { onBoth(t, largeMessages) }
+
+func largeMessages(t *testing.T, at string) {
+	a := newAdapter(at, nil)
+	for most, size := range map[string]int{"1048588": 1_040_000, "3000000": 2_900_000} {
+		topic := a.CreateTopic(tt{t}, 1, map[string]string{"max.message.bytes": most})
+		k := a.Sink(tt{t}, conformance.SinkOptions{})
+		value := bytes.Repeat([]byte("v"), size)
+		conformance.Write(tt{t}, k, pipeline.Message{Topic: topic, Value: value, From: -1}, pipeline.Message{Topic: topic, Value: []byte("small"), From: -1})
+		got := conformance.Read(tt{t}, open(t, a, topic), 2)[pipeline.TP{Topic: topic}]
+		if len(got) != 2 || !bytes.Equal(got[0].Value, value) {
+			t.Errorf("%d records of %s", len(got), topic)
+		}
+		s := &pipeline.Sending{Msgs: []pipeline.Message{{Topic: topic, Value: bytes.Repeat(value, 2), From: -1}}}
+		if err := k.Send(s); err != nil {
+			t.Fatal(err)
+		}
+		<-k.Done()
+		if len(s.Bad) != 1 || s.Bad[0].Failure.Code != pipeline.CodeTooLarge {
+			t.Errorf("twice as much: %+v", s.Bad)
+		}
 	}
 }
 

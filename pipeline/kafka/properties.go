@@ -75,6 +75,9 @@ var (
 		"linger.ms":        "5",
 		"retry.backoff.ms": "50",
 		"compression.type": "none",
+		// how large a message may be is for its topic to say (max.message.bytes): refused here, below that, it would be too large for a
+		// topic that has room for it. Batches stay bounded by batch.size.
+		"message.max.bytes": "1000000000",
 		// a destination that is away is a failure to act on after half a minute, not after five
 		"message.timeout.ms": "30000",
 	}
