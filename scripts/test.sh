@@ -126,11 +126,10 @@ all)
 	layer "kafka (embedded, Apache Kafka; race)" go test -race -timeout 15m ./pipeline/kafka ./pipeline/control ./embedded ./tests/services/...
 	joined
 	layer "stories (journeys, demo, adoption)" go test -timeout 20m ./tests/integration
-	if [ -d tests/docs ]; then
-		layer "stories (every command of the docs)" go test -timeout 10m ./tests/docs/...
-	fi
+	QUICK=1 DRILL_TIMES=printed DRILL_AUDIT="$tmp/drill-audit.json" beside "stories (recovery drill, quick)" scripts/drills/run_dlq_end_to_end_recovery_drill.sh
+	layer "stories (every command of the docs)" go test -timeout 10m ./tests/docs/...
 	layer "stories (a redrive of 20,000 payments)" go test -timeout 10m -run TwoOperators ./redrive
-	QUICK=1 DRILL_TIMES=printed DRILL_AUDIT="$tmp/drill-audit.json" layer "stories (recovery drill, quick)" scripts/drills/run_dlq_end_to_end_recovery_drill.sh
+	joined
 	ROUNDS=${ROUNDS:-8} layer "crash (kill -9 and cut connections, both deliveries)" go test -timeout 15m -run Chaos ./tests/chaos
 	skip "pages in Chromium" "this version has no pages"
 	skip "containers" "this version has no image"
