@@ -11,17 +11,17 @@ import (
 const republishBatch = 100
 
 // Republish sends what a fallback store has of a pipeline to the topics that did not take it, and forgets what they have acknowledged.
-// A letter that is too large for its topic goes there without its value, as it does from a pipeline; what the vault topic does not take
-// stays in the store. It may be repeated, and run beside another one: the same letter twice is one item. sink is the caller's own. It
+// A letter that is too large for its topic goes there without its value, as it does from a pipeline; a vault message that is too large
+// goes straight to custody by keep, and stays in the store until that has it, or for ever if keep is nil. It may be repeated, and run beside another one: the same letter twice is one item. sink is the caller's own. It
 // returns how many were sent. Codes: ERR_FALLBACK_FAILED, ERR_LEDGER_*, ERR_CUSTODY_UNAVAILABLE (the topics refuse them still).
-func Republish(ctx context.Context, store FallbackStore, pipelineName string, sink pipeline.Sink, ring *seal.Ring) (sent int, err error) {
+func Republish(ctx context.Context, store FallbackStore, pipelineName string, sink pipeline.Sink, ring *seal.Ring, keep func(context.Context, []TakenVault) error) (sent int, err error) {
 	var last *Spare
 	for {
 		list, err := store.List(ctx, pipelineName, last, republishBatch)
 		if err != nil || len(list) == 0 {
 			return sent, err
 		}
-		done, err := republish(ctx, list, sink, ring)
+		done, err := republish(ctx, list, sink, ring, keep)
 		sent += len(done)
 		if derr := store.Drop(ctx, done); err == nil {
 			err = derr
@@ -34,7 +34,7 @@ func Republish(ctx context.Context, store FallbackStore, pipelineName string, si
 }
 
 // republish sends a batch and returns what was acknowledged.
-func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal.Ring) (done []Spare, err error) {
+func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal.Ring, keep func(context.Context, []TakenVault) error) (done []Spare, err error) {
 	msgs := make([]pipeline.Message, len(list))
 	for i := range list {
 		if msgs[i], err = list[i].message(); err != nil {
@@ -47,6 +47,8 @@ func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal
 	}
 	var again []pipeline.Message
 	var of []int
+	var large []TakenVault // what is in the vault without having been on its topic
+	var largeOf []int
 	refused := map[int]bool{}
 	for _, b := range bad {
 		refused[b.Msg] = true
@@ -56,8 +58,25 @@ func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal
 			}
 			continue
 		}
+		if v := vaulted(&msgs[b.Msg], list[b.Msg].AtMS, ring); v != nil {
+			if keep != nil {
+				large, largeOf = append(large, *v), append(largeOf, b.Msg)
+			}
+			continue
+		}
 		if m := bare(&msgs[b.Msg], ring); m != nil {
 			again, of = append(again, *m), append(of, b.Msg)
+		}
+	}
+	if len(large) > 0 {
+		kerr := keep(ctx, large)
+		for _, i := range largeOf {
+			if kerr == nil {
+				delete(refused, i)
+			}
+		}
+		if err == nil {
+			err = kerr
 		}
 	}
 	if len(again) > 0 {
@@ -78,6 +97,15 @@ func republish(ctx context.Context, list []Spare, sink pipeline.Sink, ring *seal
 		}
 	}
 	return done, err
+}
+
+// vaulted is the vault message that m is; nil: it is none of ours. It stands on no topic.
+func vaulted(m *pipeline.Message, atMS int64, ring *seal.Ring) *TakenVault {
+	v, err := deadletter.ParseVaulted(m.Topic, &pipeline.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}, ring)
+	if err != nil {
+		return nil
+	}
+	return &TakenVault{Vaulted: v, Stands: pipeline.Position{TP: pipeline.TP{Topic: m.Topic, Partition: -1}, Offset: -1}, TimeMS: atMS, Cluster: v.Cluster}
 }
 
 // bare is the letter of m without what makes it large; nil: m is no letter of ours.

@@ -94,6 +94,17 @@ func (w *Worker) republish(ctx context.Context, name string, stores []custody.Fa
 	}
 }
 
+// keepVaulted takes into the ledger what is too large for a vault topic.
+func (w *Worker) keepVaulted(ctx context.Context, list []custody.TakenVault) error {
+	db, err := w.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	items := custody.New(db, custody.Options{Clock: w.o.Clock, Identity: w.keys.Identity, Ring: w.keys.Ring, Log: w.o.Log})
+	return items.Within(ctx, func(tx *ledger.Tx) error { return items.VaultTx(tx, list) })
+}
+
 func (w *Worker) republishStore(ctx context.Context, name string, s custody.FallbackStore, letters kafka.Cluster) (int, error) {
 	if some, err := s.List(ctx, name, nil, 1); err != nil || len(some) == 0 {
 		return 0, err
@@ -103,5 +114,5 @@ func (w *Worker) republishStore(ctx context.Context, name string, s custody.Fall
 		return 0, err
 	}
 	defer w.closeSink(name+" fallback", sink.Close)
-	return custody.Republish(ctx, s, name, sink, w.keys.Ring)
+	return custody.Republish(ctx, s, name, sink, w.keys.Ring, w.keepVaulted)
 }

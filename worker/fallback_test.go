@@ -82,11 +82,11 @@ func TestFallbackStoresKeepLettersUntilTheirTopicTakesThem(t *testing.T) {
 				cl.CreateTopic(topic, 1, nil)
 				cl.Refuse(topic, pipeline.CodeSendTimeout, 1)
 				out := cl.Sink(script.SinkOptions{})
-				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring); pipeline.CodeOf(err) != pipeline.CodeCustodyUnavailable {
+				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, nil); pipeline.CodeOf(err) != pipeline.CodeCustodyUnavailable {
 					t.Errorf("while the topic refuses: %v", err)
 				}
 				cl.Refuse(topic, "", 0)
-				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring); err != nil {
+				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, nil); err != nil {
 					t.Fatal(err)
 				}
 				got := map[string]pipeline.Record{}
@@ -116,7 +116,7 @@ func TestFallbackStoresKeepLettersUntilTheirTopicTakesThem(t *testing.T) {
 				}
 				<-sink.Done()
 				cl.Refuse(topic, pipeline.CodeTooLarge, 1)
-				if n, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring); err != nil || n != 1 {
+				if n, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, nil); err != nil || n != 1 {
 					t.Errorf("%d published, %v", n, err)
 				}
 				all := cl.All(topic)

@@ -28,6 +28,7 @@ type work struct {
 	held      []heldRecord      // records that may not: they stay unsettled and go through the stages again later
 	tries     []uint8           // of a batch of records that were held: how often each was really tried
 	shapes    map[int32]shape   // of letters that were refused as too large
+	aside     []int32           // records that are too large for their topics: they leave by way of the fallback store alone
 	hidden    []int32           // records that could not be redacted: nothing of them is shown
 }
 
@@ -36,7 +37,7 @@ func (w *work) reset(b *pipeline.Batch, p *part) {
 	w.decisions, w.what = w.decisions[:0], w.what[:0]
 	clear(w.hdrs)
 	w.hdrs, w.open, w.stall, w.told, w.tx, w.held = w.hdrs[:0], 0, nil, false, 0, w.held[:0]
-	w.shapes, w.hidden = nil, w.hidden[:0]
+	w.shapes, w.hidden, w.aside = nil, w.hidden[:0], w.aside[:0]
 	for _, s := range w.sendings() {
 		clear(s.Msgs)
 		s.Msgs, s.Bad, s.Batch, s.Owner = s.Msgs[:0], s.Bad[:0], b, w

@@ -11,6 +11,7 @@ import (
 type ingress struct {
 	down    bool // the dead-letter topic does not take letters
 	halted  bool // and no fallback store does
+	aside   bool // something waits that only a fallback store can take
 	probing bool
 	next    time.Time
 	backoff time.Duration
@@ -24,7 +25,7 @@ type probed struct{ topic, spare error }
 func (e *Engine) openIngress(ctx context.Context) bool {
 	backoff := 100 * time.Millisecond
 	for ctx.Err() == nil {
-		p := e.probe(ctx)
+		p := e.probe(ctx, false)
 		if p.topic == nil {
 			e.setHealth(true, "", "")
 			return true
@@ -52,7 +53,8 @@ func (e *Engine) openIngress(ctx context.Context) bool {
 	return false
 }
 
-func (e *Engine) probe(ctx context.Context) (p probed) {
+// probe asks the dead-letter path; with aside the fallback store must answer too.
+func (e *Engine) probe(ctx context.Context, aside bool) (p probed) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	prober := e.o.Prober
@@ -62,8 +64,11 @@ func (e *Engine) probe(ctx context.Context) (p probed) {
 	if p.topic = prober.Probe(ctx, e.o.Route.QuarantineTopic); p.topic == nil && e.o.Seal.Topic != "" {
 		p.topic = prober.Probe(ctx, e.o.Seal.Topic)
 	}
-	if p.spare = p.topic; p.topic != nil && e.o.Fallback != nil {
+	if p.spare = p.topic; (p.topic != nil || aside) && e.o.Fallback != nil {
 		p.spare = e.o.Fallback.Probe(ctx, e.o.Route.QuarantineTopic)
+		if p.topic == nil {
+			p.topic = p.spare
+		}
 	}
 	return p
 }
@@ -97,7 +102,7 @@ func (e *Engine) pathDown(topic string, f pipeline.Failure, halted bool) {
 		return
 	}
 	next := e.o.Clock().Add(100 * time.Millisecond)
-	e.ingress = ingress{down: true, halted: halted, probing: e.ingress.probing, backoff: 100 * time.Millisecond, next: next}
+	e.ingress = ingress{down: true, halted: halted, aside: e.ingress.aside, probing: e.ingress.probing, backoff: 100 * time.Millisecond, next: next}
 	e.ingressAlert(pipeline.Errorf(f.Code, topic, "%s", f.Reason()), halted)
 	for _, p := range e.order {
 		if halted {
@@ -116,7 +121,8 @@ func (e *Engine) tickIngress(ctx context.Context, now time.Time) {
 		return
 	}
 	e.ingress.probing = true
-	e.wg.Go(func() { e.probes <- e.probe(ctx) }) // the channel has room for the one probe that is under way
+	aside := e.ingress.aside
+	e.wg.Go(func() { e.probes <- e.probe(ctx, aside) }) // the channel has room for the one probe that is under way
 }
 
 // probed takes the answer of a probe.
@@ -147,7 +153,7 @@ func (e *Engine) probed(p probed) {
 
 // goOn ends a halt: what waited is sent to where letters go now.
 func (e *Engine) goOn() {
-	e.ingress.halted = false
+	e.ingress.halted, e.ingress.aside = false, false
 	waiting := e.waiting
 	e.waiting = nil
 	for _, w := range waiting {

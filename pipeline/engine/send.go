@@ -223,6 +223,11 @@ func (e *Engine) refused(w *work) {
 			last := spare[k] || e.o.Fallback == nil
 			e.pathDown(m.Topic, f, last)
 			down = down || last
+			if spare[k] && slices.Contains(w.aside, m.From) { // its topic cannot take it
+				e.ingress.aside = true
+				w.spare.Msgs = append(w.spare.Msgs, m)
+				continue
+			}
 			w.letters.Msgs = append(w.letters.Msgs, m)
 			continue
 		}

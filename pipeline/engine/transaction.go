@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"reprieve.dev/pipeline"
@@ -281,6 +282,7 @@ func (e *Engine) refusedTx(bad []pipeline.Message, why []pipeline.Failure, spare
 			notes[off] = r
 		default:
 			e.pathDown(bad[k].Topic, f, spare[k] || e.o.Fallback == nil)
+			e.ingress.aside = e.ingress.aside || spare[k] && slices.Contains(w.aside, i)
 		}
 	}
 	w.part.refused = notes

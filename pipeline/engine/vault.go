@@ -27,16 +27,30 @@ type shape struct {
 // bareBytes is the most that a letter without its value may have: topics that take less than this are rare.
 const bareBytes = 256 << 10
 
+// aside tells whether what is too large for its topic goes to a fallback store: sealed, as all that is in the vault.
+func (c *core) aside() bool { return c.o.Fallback != nil && c.o.Seal.Topic != "" }
+
 // quarantine composes what one failed record leaves: its letter, and a message for the vault if its bytes go there. Both are of one
-// Sending. A bare letter has no value: it is too large for the topic, and its faithful bytes are in the source or the vault.
+// Sending. A bare letter has no value: it is too large for the topic, and its bytes are in the vault or in the source. What the topics
+// do not take goes to the vault by way of the fallback store, if there is one. Both go there then, the bytes first: no letter is on its
+// topic before the bytes that it names are durable.
 func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now time.Time, s shape) {
 	l, original := c.letter(w, f, d, now)
 	var kept *pipeline.Message
 	var err error
-	if original != nil && !s.unvaulted {
+	aside := c.aside() && (s.bare || s.unvaulted)
+	if aside && s.bare && original == nil && l.Value != nil { // the value that the letter would have had
+		original, l.Faithful = &pipeline.Clean{Key: l.Key, Value: l.Value, Headers: l.Headers}, deadletter.Vault
+	}
+	if original != nil && (!s.unvaulted || aside) {
 		if kept, err = c.vaulted(l, original, f.Index); err != nil {
 			w.stalls(f, pipeline.CodeSealFailed, err)
 			return
+		}
+		if limit := c.o.Seal.MaxBytes; limit > 0 && deadletter.Size(kept) > limit {
+			if aside = c.aside(); !aside {
+				kept = nil
+			}
 		}
 	}
 	if kept == nil && l.Faithful == deadletter.Vault {
@@ -73,6 +87,11 @@ func (c *core) quarantine(w *work, f *pipeline.Failure, d pipeline.Decision, now
 	w.what[f.Index] = pipeline.DeadLettered
 	if l.Kind == deadletter.KindSealed {
 		w.what[f.Index] = pipeline.Sealed
+	}
+	if aside && kept != nil {
+		w.aside = append(w.aside, f.Index)
+		w.spare.Msgs = append(w.spare.Msgs, *kept, m)
+		return
 	}
 	w.letters.Msgs = append(w.letters.Msgs, m)
 	if kept != nil {
@@ -131,14 +150,11 @@ func (c *core) original(topic string, r *pipeline.Record, v pipeline.View, blind
 	return nil
 }
 
-// vaulted composes the vault message of a record; nil when the vault topic does not take one of that size.
+// vaulted composes the vault message of a record.
 func (c *core) vaulted(l *deadletter.Letter, o *pipeline.Clean, from int32) (*pipeline.Message, error) {
 	m := &pipeline.Message{Topic: c.o.Seal.Topic, Partition: -1, From: from}
 	if err := l.Keep(m, o, c.o.Seal.Sealer, c.o.Identity.Digest, c.o.Ring); err != nil {
 		return nil, err
-	}
-	if limit := c.o.Seal.MaxBytes; limit > 0 && deadletter.Size(m) > limit {
-		return nil, nil
 	}
 	return m, nil
 }
