@@ -2,6 +2,7 @@ package custody
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ type Spare struct {
 type FallbackStore interface {
 	// Put returns nil once all are durable. One that is there already is written again.
 	Put(ctx context.Context, list []Spare) error
-	// List returns messages of a pipeline in the store's order, at most limit, those behind after; nil is from the first on.
+	// List returns messages of a pipeline in the store's order, at most limit, those behind after; nil is from the first on. It ends
+	// early, but not before the first, once it has read 16 MiB.
 	List(ctx context.Context, pipelineName string, after *Spare, limit int) ([]Spare, error)
 	// Drop forgets messages; one that is not there is no error.
 	Drop(ctx context.Context, list []Spare) error
@@ -36,6 +38,9 @@ type FallbackStore interface {
 }
 
 const spareForm = "fallback/1"
+
+// listBytes is where List stops: what no topic takes is kept here, too.
+const listBytes = 16 << 20
 
 func newSpare(pipelineName string, m *pipeline.Message, nowMS int64) Spare {
 	item := deadletter.ItemOf(m)
@@ -242,12 +247,22 @@ func (l *LedgerFallback) List(ctx context.Context, pipelineName string, after *S
 	}
 	err = l.read(ctx, func(tx *ledger.Tx) error {
 		list = nil
-		return tx.Each("SELECT id, item, at_ms, message FROM fallback WHERE pipeline = ? AND id > ? ORDER BY id LIMIT ?", []any{pipelineName, last, limit}, func(scan func(...any) error) error {
+		size := 0
+		err := tx.Each("SELECT id, item, at_ms, message FROM fallback WHERE pipeline = ? AND id > ? ORDER BY id LIMIT ?", []any{pipelineName, last, limit}, func(scan func(...any) error) error {
 			s := Spare{Pipeline: pipelineName}
-			err := scan(&s.ID, &s.Item, &s.AtMS, &s.Bytes)
+			if err := scan(&s.ID, &s.Item, &s.AtMS, &s.Bytes); err != nil {
+				return err
+			}
 			list = append(list, s)
-			return err
+			if size += len(s.Bytes); size >= listBytes {
+				return errFound
+			}
+			return nil
 		})
+		if errors.Is(err, errFound) {
+			return nil
+		}
+		return err
 	})
 	return list, err
 }

@@ -51,7 +51,11 @@ func (b BlobFallback) List(ctx context.Context, pipelineName string, after *Spar
 	if err != nil {
 		return nil, refusedByBucket(spareFolder(pipelineName), err)
 	}
+	size := 0
 	for _, name := range names {
+		if size >= listBytes {
+			break
+		}
 		body, err := b.bucket.Get(ctx, name)
 		if err != nil {
 			return nil, refusedByBucket(name, err)
@@ -62,6 +66,7 @@ func (b BlobFallback) List(ctx context.Context, pipelineName string, after *Spar
 			return nil, pipeline.Errorf(pipeline.CodeLedgerCorrupt, name, "it is not a letter of this version")
 		}
 		at, _ := strconv.ParseInt(string(fields[0]), 10, 64) // for people only
+		size += len(fields[1])
 		list = append(list, Spare{ID: id, Pipeline: pipelineName, Item: pipeline.ID(item), AtMS: at, Bytes: fields[1]})
 	}
 	return list, nil

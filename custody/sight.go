@@ -23,6 +23,9 @@ type sighting struct {
 	a  *Arrival
 }
 
+// eventUnvaulted in an item's history: a later letter says that the vault topic did not take its bytes.
+const eventUnvaulted = "unvaulted"
+
 // seeAgain records arrivals of known items. A message that was counted before changes nothing: INV-ADMIT-ONCE.
 func (c *Items) seeAgain(tx *ledger.Tx, who Actor, list []sighting, sum *Admitted) error {
 	if len(list) == 0 {
@@ -118,6 +121,10 @@ func (c *Items) see(tx *ledger.Tx, who Actor, s sighting, sum *Admitted) error {
 			return err
 		}
 		tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(it.ID), Event: "conflict", Actor: who.Subject, Detail: map[string]string{"letter": s.a.Stands.String()}})
+	}
+	if it.Faithful == deadletter.Vault && l.Faithful == deadletter.Source && l.Dialect == deadletter.Reprieve && !l.Forged {
+		// The vault topic refused what the letter before this one promises: its bytes are in the source alone.
+		tx.Append(ledger.Entry{Tenant: it.Tenant, Item: string(it.ID), Event: eventUnvaulted, Actor: who.Subject, Detail: map[string]string{"letter": s.a.Stands.String()}})
 	}
 	it.Sightings++
 	it.LastSeenMS = max(it.LastSeenMS, atMS)

@@ -376,3 +376,50 @@ func TestAnArchiveKeepsTheSealedOriginal(t *testing.T) {
 		}
 	})
 }
+
+// A vault topic whose limit was lowered refuses what the first letter promised. A later one says so: that is no corruption.
+func TestALaterLetterSaysThatTheVaultDidNotTakeItsBytes(t *testing.T) {
+	custodytest.Each(t, func(t *testing.T, e *custodytest.Env) {
+		s := newSealing(t, e)
+		letter, _ := s.withheld(t, 1, "bytes")
+		s.take(t, []custody.Arrival{letter}, nil)
+		e.Turn(2 * time.Minute)
+		missing := func() (found []string) {
+			t.Helper()
+			v, err := s.items.Verify(e.Ctx, custodytest.Admin, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range v.Findings {
+				found = append(found, f.Place)
+			}
+			return found
+		}
+		if got := missing(); len(got) != 1 || got[0] != "vault/"+string(letter.Letter.Item) {
+			t.Fatalf("before: %q", got)
+		}
+		anew := *letter.Letter
+		anew.Kind, anew.Faithful = deadletter.KindLetter, deadletter.Source
+		forged := anew
+		forged.Forged = true
+		s.take(t, []custody.Arrival{custodytest.Arrival(&forged, 2)}, nil)
+		if got := missing(); len(got) != 1 {
+			t.Fatalf("after a letter that nobody signed: %q", got)
+		}
+		for range 2 {
+			s.take(t, []custody.Arrival{custodytest.Arrival(&anew, 3)}, nil)
+		}
+		if got := missing(); len(got) != 0 {
+			t.Errorf("after: %q", got)
+		}
+		told := 0
+		for _, h := range e.Show(t, letter.Letter.Item).History {
+			if h.Event == "unvaulted" {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("it is told %d times", told)
+		}
+	})
+}

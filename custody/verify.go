@@ -217,8 +217,8 @@ func (v *Verified) take(o *Verified) {
 
 // verifyWhole looks for what no item shows: bytes that the vault does not have, and items that are gone themselves.
 func verifyWhole(tx *ledger.Tx, v *Verified) error {
-	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? ORDER BY i.id LIMIT 100",
-		[]any{tx.NowMS() - vaultMS},
+	if err := tx.Each("SELECT i.id FROM items i LEFT JOIN vault x ON x.item = i.id WHERE i.faithful = 'vault' AND x.item IS NULL AND (i.flags & "+strconv.Itoa(int(FlagErased|FlagExpired))+") = 0 AND i.taken_ms < ? AND NOT EXISTS (SELECT 1 FROM dlq_message_custody_ledger h WHERE h.item = i.id AND h.event = ?) ORDER BY i.id LIMIT 100",
+		[]any{tx.NowMS() - vaultMS, eventUnvaulted},
 		func(scan func(...any) error) error {
 			var item string
 			err := scan(&item)

@@ -23,7 +23,7 @@ import (
 // nothing of them. What was erased meanwhile does not come back.
 func TestWhatNoTopicTakesComesFromTheFallbackStoreIntoCustody(t *testing.T) {
 	ledgertest.Each(t, func(t *testing.T, s ledgertest.Store) {
-		for _, kind := range []string{"ledger", "blob"} {
+		for n, kind := range []string{"ledger", "blob"} {
 			t.Run(kind, func(t *testing.T) {
 				const topic, vaultTopic = "billing.invoices.v1.dlq", "billing.invoices.v1.dlq.vault"
 				e := custodytest.New(t, s)
@@ -92,16 +92,13 @@ func TestWhatNoTopicTakesComesFromTheFallbackStoreIntoCustody(t *testing.T) {
 					return items.Within(ctx, func(tx *ledger.Tx) error { return items.VaultTx(tx, list) })
 				}
 
-				l := put(1)
+				l := put(int64(n) + 1)
 				away := errors.New("the ledger is away")
 				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, func(context.Context, []custody.TakenVault) error { return away }); !errors.Is(err, away) {
 					t.Errorf("custody is away: %v", err)
 				}
 				if left() != 1 || len(cl.All(topic)) != 1 {
 					t.Errorf("%d messages in the store, %d letters on the topic", left(), len(cl.All(topic)))
-				}
-				if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, nil); err != nil || left() != 1 {
-					t.Errorf("nobody takes it: %v, %d left", err, left())
 				}
 				for range 2 { // a stop between custody and the store repeats it
 					if _, err := custody.Republish(e.Ctx, store, c.Name, out, e.Ring, keep); err != nil || left() != 0 {
@@ -113,7 +110,7 @@ func TestWhatNoTopicTakesComesFromTheFallbackStoreIntoCustody(t *testing.T) {
 				if err != nil || read.Value != nil || read.Faithful != deadletter.Vault || len(cl.All(vaultTopic)) != 0 {
 					t.Fatalf("letter %+v, %v", read, err)
 				}
-				if _, err := items.Admit(e.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(read, 1)}); err != nil {
+				if _, err := items.Admit(e.Ctx, custodytest.Worker, []custody.Arrival{custodytest.Arrival(read, int64(n)+1)}); err != nil {
 					t.Fatal(err)
 				}
 				it := e.Show(t, l.Item).Item
@@ -123,7 +120,7 @@ func TestWhatNoTopicTakesComesFromTheFallbackStoreIntoCustody(t *testing.T) {
 				}
 
 				// Read again after a crash, erased before it is taken.
-				put(1)
+				put(int64(n) + 1)
 				if _, err := items.EraseItems(e.Ctx, custodytest.Admin, []pipeline.ID{l.Item}, "asked for"); err != nil {
 					t.Fatal(err)
 				}
