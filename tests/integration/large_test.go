@@ -2,88 +2,73 @@ package integration
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"path/filepath"
 	"testing"
+	"time"
 
-	_ "gocloud.dev/blob/fileblob" // what the program brings
-
-	"reprieve.dev/config"
-	"reprieve.dev/custody"
-	"reprieve.dev/custody/custodytest"
-	"reprieve.dev/ledger/ledgertest"
 	"reprieve.dev/pipeline"
+	"reprieve.dev/pipeline/deadletter"
+	"reprieve.dev/tests/lab"
 	"reprieve.dev/tests/services"
-	"reprieve.dev/worker"
 )
 
-// Large payloads stand in a folder and on a server that speaks S3, come back whole, are noticed when they are gone, and go when they are
-// erased.
-func largePayloads(t *testing.T, url string) {
-	large := func() custody.Large {
-		plan := &worker.Plan{Config: &config.Worker{Custody: config.Custody{Large: config.Large{Bucket: url, Over: 1 << 10}}}}
-		l, closing := plan.Large()
-		t.Cleanup(closing)
-		return l
+// A record that just fits into its topic, and fails: neither its letter nor its sealed bytes fit into theirs, whose limit is the same. They
+// come into custody by way of the fallback store, and from there nothing is missing.
+func large(t *testing.T, bootstrap, ledgerURL string) {
+	l := lab.New(t, bootstrap)
+	store := "{blob: 'file://" + filepath.ToSlash(filepath.Join(l.Dir, "letters")) + "?create_dir=true&metadata=skip'}"
+	if ledgerURL != "" {
+		l.Ledger, store = ledgerURL, "{ledger: main}"
 	}
-	e := custodytest.New(t, ledgertest.SQLite(t))
-	list := e.Arrivals(0, 3)
-	list[1].Letter.Value = bytes.Repeat([]byte("0123456789abcdef"), 10<<20/16) // more than one part
-	list[2].Letter.Value = bytes.Repeat([]byte("z"), 2<<10)
-	items := e.Again(e.DB, func(o *custody.Options) { o.Large = large() })
-	if _, err := items.Admit(e.Ctx, custodytest.Worker, list); err != nil {
+	l.Edit("pipelines/billing.yaml", "encrypt: true", "encrypt: true, fallback: ["+store+"]")
+	in, group := l.Topic("billing.invoices.v1"), l.Group("billing-event-processor")
+	value := append([]byte{0, 0, 0, 0, byte(l.SchemaID)}, bytes.Repeat([]byte{0xff}, 1_048_400)...) // a topic takes 1,048,588 unless it says else
+	l.Write([]pipeline.Message{{Topic: in, Partition: 3, Key: []byte("ACC-1"), Value: value, From: -1}})
+	w := l.Start("pipelines/billing.yaml", "--instance-id", "large-1")
+	l.Until(2*time.Minute, "the record settled", func() bool { return l.Settled(group, in) })
+	var found struct{ Items []struct{ ID string } }
+	l.Until(2*time.Minute, "custody of it", func() bool {
+		l.JSON(&found, "quarantine", "list", "confirmed=yes")
+		return len(found.Items) == 1
+	})
+	id := found.Items[0].ID
+	var out string
+	l.Until(2*time.Minute, "its bytes in the vault", func() bool {
+		var code int
+		out, _, code = l.Run("quarantine", "reveal", id, "--original", "--reason", "look", "--credential", l.Key("finance"))
+		return code == 0
+	})
+	var record struct{ Value struct{ Base64 string } }
+	if err := json.Unmarshal([]byte(out), &record); err != nil {
 		t.Fatal(err)
 	}
-	var inLedger int
-	if err := e.Store.SQL(t).QueryRow("SELECT sum(coalesce(length(value), 0)) FROM payloads").Scan(&inLedger); err != nil || inLedger > 1<<10 {
-		t.Fatalf("%d bytes stand in the ledger: %v", inLedger, err)
+	if got, err := base64.StdEncoding.DecodeString(record.Value.Base64); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("%d bytes of %d came back, %v", len(got), len(value), err)
 	}
-	other := e.Again(e.DB, func(o *custody.Options) { o.Large = large() }) // another process
-	for i, a := range list {
-		if b, err := other.Open(e.Ctx, custodytest.Owner, a.Letter.Item, "look"); err != nil || !bytes.Equal(b.Value, a.Letter.Value) {
-			t.Errorf("%d: %v", i, err)
+	l.Each(l.Topic("billing.invoices.v1.dlq.vault"), func(_ pipeline.TP, r *pipeline.Record) {
+		if !deadletter.IsProbe(r) {
+			t.Errorf("the vault topic took a message of %d bytes", len(r.Value))
 		}
+	})
+	if code := w.Stop(); code != 0 && code != 143 {
+		t.Errorf("the worker ended with exit code %d", code)
 	}
-	if v, err := other.Verify(e.Ctx, custodytest.Admin, nil, nil); err != nil || !v.OK() {
-		t.Errorf("%+v %v", v.Findings, err)
+	if n := objects(t, filepath.Join(l.Dir, "letters")); n != 0 {
+		t.Errorf("%d messages are left in the bucket", n)
 	}
-	if _, err := other.EraseItems(e.Ctx, custodytest.Admin, []pipeline.ID{list[1].Letter.Item}, "request 7"); err != nil {
-		t.Fatal(err)
-	}
-	var objects []string
-	rows, err := e.Store.SQL(t).Query("SELECT object FROM payloads WHERE object IS NOT NULL")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, name)
-	}
-	if err := rows.Err(); err != nil || len(objects) != 1 {
-		t.Fatal(objects, err)
-	}
-	if err := large().Bucket.Delete(e.Ctx, objects[0]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.Open(e.Ctx, custodytest.Owner, list[2].Letter.Item, "look"); pipeline.CodeOf(err) != pipeline.CodePayloadMissing {
-		t.Error(err)
-	}
-	if v, err := other.Verify(e.Ctx, custodytest.Admin, nil, nil); err != nil || len(v.Findings) != 1 || v.Findings[0].Place != "payloads/"+string(list[2].Letter.Item) {
-		t.Errorf("%+v %v", v.Findings, err)
+	if out, errs, code := l.Run("ledger", "verify", "--topics"); code != 0 {
+		t.Errorf("the ledger does not agree with the topics: exit %d\n%s%s", code, out, errs)
 	}
 }
 
-func TestLargePayloadsStandInABucket(t *testing.T) {
-	t.Run("file", func(t *testing.T) {
-		largePayloads(t, "file://"+filepath.ToSlash(t.TempDir())+"?metadata=skip")
-	})
-	t.Run("s3", func(t *testing.T) {
-		s3 := services.S3(t)
-		for name, value := range s3.Environment() {
-			t.Setenv(name, value)
+func TestARecordThatNoTopicTakesComesIntoCustody(t *testing.T) {
+	t.Run("embedded, bucket", func(t *testing.T) { large(t, startCluster(t).Properties["bootstrap.servers"], "") })
+	t.Run("Apache Kafka, PostgreSQL", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts Apache Kafka")
 		}
-		largePayloads(t, s3.URL())
+		large(t, services.Kafka(t), services.Postgres(t))
 	})
 }
