@@ -147,27 +147,22 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 			}
 		}
 	}()
-	pipe := func() (ours, theirs *os.File, err error) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, nil, err
-		}
-		keep, opened = append(keep, r), append(opened, w)
-		return r, w, nil
-	}
-	stdout, outw, err := pipe()
+	stdout, outw, err := mouth()
 	if err != nil {
 		return nil, nil, err
 	}
-	stderr, errw, err := pipe()
+	keep, opened = append(keep, stdout), append(opened, outw)
+	stderr, errw, err := mouth()
 	if err != nil {
 		return nil, nil, err
 	}
-	report, reportw, err := pipe()
+	keep, opened = append(keep, stderr), append(opened, errw)
+	report, reportw, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer report.Close()
+	opened = append(opened, reportw)
 	specr, specw, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -273,6 +268,23 @@ func (s *Spawner) start(ctx context.Context, program *os.File, o order) (_ *Runn
 		}
 	}
 	return r, proof, nil
+}
+
+// mouth is what a program writes to as standard output or error, and where the host reads it. It is a pair of sockets, of which each can
+// do only that: a pipe could be opened again from /proc by its own user, for the other direction.
+func mouth() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	err = errors.Join(unix.SetNonblock(pair[0], true), unix.Shutdown(pair[1], unix.SHUT_RD)) // reading ends when it is closed
+	ours, theirs = os.NewFile(uintptr(pair[0]), "stdout or stderr"), os.NewFile(uintptr(pair[1]), "their stdout or stderr")
+	if err != nil {
+		ours.Close()
+		theirs.Close()
+		return nil, nil, os.NewSyscallError("shutdown", err)
+	}
+	return ours, theirs, nil
 }
 
 // canBeTold tells whether the host may write into the memory of the program, as answers to its questions need.
