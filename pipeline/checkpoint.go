@@ -95,7 +95,13 @@ func (o Offsets) Count() (n int64) {
 
 // Has tells whether off is in the set.
 func (o Offsets) Has(off int64) bool {
-	i, found := slices.BinarySearchFunc(o.runs, off, func(r offsetRun, off int64) int {
+	_, found := o.find(off)
+	return found
+}
+
+// find is the run that holds off.
+func (o Offsets) find(off int64) (int, bool) {
+	return slices.BinarySearchFunc(o.runs, off, func(r offsetRun, off int64) int {
 		switch {
 		case r.to <= off:
 			return -1
@@ -104,7 +110,15 @@ func (o Offsets) Has(off int64) bool {
 		}
 		return 0
 	})
-	return found && i < len(o.runs)
+}
+
+// RunFrom is the first offset from off on that is not in the set; off itself if that is not.
+func (o Offsets) RunFrom(off int64) int64 {
+	i, found := o.find(off)
+	if !found {
+		return off
+	}
+	return o.runs[i].to
 }
 
 // Add puts off into the set.

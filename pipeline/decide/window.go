@@ -2,8 +2,9 @@ package decide
 
 import "reprieve.dev/pipeline"
 
-// Window knows which offsets of one partition are settled. The watermark advances over the contiguous settled prefix of what
-// was received; offsets that never arrived (transaction markers, compaction) do not matter. It is owned by one goroutine.
+// Window knows which offsets of one partition are settled. The watermark advances over the settled prefix of what was received, into a
+// run too that is settled in part, as far as no offset is missing in it. Offsets that never arrived (transaction markers, compaction)
+// do not matter otherwise. It is owned by one goroutine.
 //
 // INV-COMMIT: Next never passes a record that was received and is not settled.
 type Window struct {
@@ -87,7 +88,7 @@ func (w *Window) Settle(off int64) {
 	if i < 0 {
 		panic("decide: offset settled that was not received")
 	}
-	if w.units[i].left == 0 || w.ahead.Has(off) {
+	if w.units[i].left == 0 || off < w.next || w.ahead.Has(off) {
 		panic("decide: offset settled twice")
 	}
 	w.units[i].left--
@@ -116,9 +117,18 @@ func (w *Window) advance() {
 	if k > 0 {
 		n := copy(w.units, w.units[k:])
 		w.units = w.units[:n]
-		if !w.ahead.Empty() {
-			w.ahead.DropBelow(w.next)
+	}
+	if w.ahead.Empty() {
+		return
+	}
+	if len(w.units) > 0 {
+		if to := w.ahead.RunFrom(max(w.next, w.units[0].first)); to > w.next {
+			w.next = to
+			k++
 		}
+	}
+	if k > 0 {
+		w.ahead.DropBelow(w.next)
 	}
 }
 
@@ -138,7 +148,7 @@ func (w *Window) Lowest() (int64, bool) {
 		if u.left == 0 {
 			continue
 		}
-		for off := u.first; off <= u.last; off++ {
+		for off := max(u.first, w.next); off <= u.last; off++ {
 			if !w.ahead.Has(off) {
 				return off, true
 			}
